@@ -1,0 +1,184 @@
+"""Answers to `whygrad.why(x)`: from the record while watching, else from autograd's graph alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from whygrad.answer import Answer
+from whygrad.diagnose.engine import diagnose
+from whygrad.record import census, torch_api
+from whygrad.record.events import Question
+from whygrad.source.spans import span_of
+from whygrad.source.tree import expression_at, text_of
+from whygrad.watching import Watch
+
+_HINT = (
+    "For the line that did it, run the code under `with whygrad.watch():` "
+    "(or the program with `whygrad run`) and ask again."
+)
+_MAX_NODES = 100_000
+
+
+def ask(thing: Any, watch: Watch | None, frame: FrameType) -> Answer:
+    """Why `thing` (tensor, parameter, module) has or lacks gradients, as far as is known."""
+    with torch_api.without_torch_function():
+        name = _spoken(frame)
+        if isinstance(thing, Module):
+            return _ask_module(thing, name, watch, frame)
+        if not isinstance(thing, torch.Tensor):
+            raise TypeError(f"why() takes a tensor, a parameter or a module, not {type(thing)!r}")
+        if thing.is_leaf and thing.requires_grad:
+            return _ask_leaf(thing, name, watch, frame)
+        return _ask_tensor(thing, name, watch, frame)
+
+
+def _spoken(frame: FrameType) -> str:
+    """The argument as the caller wrote it: `loss` in `why(loss)`."""
+    span = span_of(frame.f_code, frame.f_lasti)
+    call = expression_at(span) if span is not None else None
+    arguments = getattr(call, "args", None)
+    if span is None or not arguments:
+        return "it"
+    return text_of(arguments[0], span.file) or "it"
+
+
+# --- one tensor -------------------------------------------------------------------------------
+
+
+def _ask_tensor(tensor: Any, name: str, watch: Watch | None, frame: FrameType) -> Answer:
+    if tensor.requires_grad:
+        leaves = _leaves_behind(tensor)
+        return Answer(
+            f"`{name}` carries gradient: backward() from it reaches "
+            f"{len(leaves)} leaf tensor{'s' if len(leaves) != 1 else ''}"
+            f"{_some_names(leaves, watch)}."
+        )
+    if watch is not None:
+        found = _diagnose(watch, "asked", [tensor], [], frame, name)
+        if found is not None:
+            return found
+        return Answer(f"`{name}` has no history, and the record shows no cut behind it.")
+    made = "a leaf" if tensor.is_leaf else "a result"
+    return Answer(
+        f"`{name}` does not require grad and has no grad_fn: {made} without history. It was "
+        "made from data, detached, computed under no_grad, or rebuilt from numbers; autograd's "
+        f"graph does not say which. {_HINT}"
+    )
+
+
+def _ask_leaf(tensor: Any, name: str, watch: Watch | None, frame: FrameType) -> Answer:
+    if tensor.grad is not None:
+        norm = float(tensor.grad.detach().norm()) if tensor.grad.is_floating_point() else 0.0
+        return Answer(f"`{name}` has a gradient (norm {norm:.3g}).")
+    if watch is None:
+        return Answer(
+            f"`{name}` is a leaf that asks for gradients and has none: no backward() has reached "
+            f"it, or its gradient was cleared. {_HINT}"
+        )
+    roots = [node for _, nodes, _ in reversed(watch.watcher.asker.backwards) for node in nodes]
+    if not roots:
+        return Answer(f"`{name}` has no gradient yet: no backward() has been watched.")
+    found = _diagnose(watch, "no-gradient", roots, [tensor], frame, name)
+    if found is not None:
+        return found
+    used = watch.watcher.recorder.node_of(tensor) is not None
+    reason = "no cut lies between it and the last loss" if used else "no watched operation used it"
+    return Answer(f"`{name}` has no gradient: {reason}.")
+
+
+def _diagnose(
+    watch: Watch, kind: Any, roots: list[Any], targets: list[Any], frame: FrameType, name: str
+) -> Answer | None:
+    """Put the question to the record, like a failure would."""
+    recorder = watch.watcher.recorder
+
+    def node(value: Any) -> int:
+        if isinstance(value, int):
+            return value
+        known = recorder.node_of(value)
+        return recorder.source(value, None) if known is None else known
+
+    question = Question(
+        kind=kind,
+        roots=tuple(dict.fromkeys(node(root) for root in roots)),
+        targets=tuple(node(target) for target in targets),
+        stack=recorder.frames.stack(frame),
+        step=recorder.step,
+        parameters=census.take(recorder),
+    )
+    findings = diagnose(recorder.recording(), question)
+    if not findings:
+        return None
+    session = dataclasses.replace(watch.session(), findings=findings, sources={})
+    return Answer("", findings[0], session)
+
+
+def _leaves_behind(tensor: Any) -> list[Any]:
+    """The leaf tensors that autograd's graph reaches from a tensor."""
+    leaves: list[Any] = []
+    waiting, seen = [tensor.grad_fn], {tensor.grad_fn}
+    while waiting and len(seen) < _MAX_NODES:
+        for function, _ in getattr(waiting.pop(), "next_functions", ()):
+            if function is None or function in seen:
+                continue
+            seen.add(function)
+            variable = getattr(function, "variable", None)
+            if variable is not None:
+                leaves.append(variable)
+            else:
+                waiting.append(function)
+    return leaves
+
+
+def _some_names(leaves: list[Any], watch: Watch | None) -> str:
+    if watch is None or not leaves:
+        return ""
+    recorder = watch.watcher.recorder
+    names = {info.node: info.name for info in census.take(recorder)}
+    known = [names.get(recorder.node_of(leaf) or 0, "") for leaf in leaves]
+    shown = [f"`{name}`" for name in known if name][:4]
+    rest = len(leaves) - len(shown)
+    if not shown:
+        return ""
+    return f" ({', '.join(shown)}{f' and {rest} more' if rest else ''})"
+
+
+# --- a module ---------------------------------------------------------------------------------
+
+
+def _ask_module(module: Any, name: str, watch: Watch | None, frame: FrameType) -> Answer:
+    """One line per parameter, and the finding that explains the missing ones."""
+    states = {path: _state(parameter) for path, parameter in module.named_parameters()}
+    if not states:
+        return Answer(f"`{name}` has no parameters.")
+    width = max(len(path) for path in states)
+    missing = [p for p in module.parameters() if p.requires_grad and p.grad is None]
+    having = sum(state.startswith("gradient") for state in states.values())
+    rows = [f"{having} of {len(states)} parameters of `{name}` have a gradient", ""]
+    rows += [f"  {path:<{width}}  {state}" for path, state in states.items()]
+    answer = Answer(os.linesep.join(rows), parameters=states)
+    if watch is None:
+        if missing:
+            answer.text += f"{os.linesep * 2}{_HINT}"
+        return answer
+    roots = [node for _, nodes, _ in reversed(watch.watcher.asker.backwards) for node in nodes]
+    used = [p for p in missing if watch.watcher.recorder.node_of(p) is not None]
+    if used and roots:
+        found = _diagnose(watch, "no-gradient", roots, used, frame, name)
+        if found is not None:
+            answer.finding, answer.session = found.finding, found.session
+    return answer
+
+
+def _state(parameter: Any) -> str:
+    if not parameter.requires_grad:
+        return "frozen (requires_grad=False)"
+    if parameter.grad is None:
+        return "no gradient"
+    return f"gradient, norm {float(parameter.grad.detach().norm()):.3g}"

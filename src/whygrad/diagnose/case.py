@@ -1,0 +1,115 @@
+"""What a rule sees: the question, the graph, and the separations that were found on it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from whygrad.graph.flow import FlowGraph
+from whygrad.graph.places import Places
+from whygrad.graph.separate import Separation
+from whygrad.record.events import ParameterInfo, Question
+from whygrad.source.spans import Span
+from whygrad.source.tree import assigned_names, receiver_text
+
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+@dataclass(slots=True)
+class Case:
+    """One question with everything needed to answer it."""
+
+    question: Question
+    graph: FlowGraph
+    places: Places
+    roots: tuple[int, ...] = ()
+    leaves: list[int] = field(default_factory=list)  # what should get a gradient
+    separations: list[Separation] = field(default_factory=list)
+    unreached: bool = False  # no trainable leaf lies behind the root at all
+
+    @property
+    def raises(self) -> bool:
+        return self.question.kind.endswith("raised")
+
+    def parameter(self, node: int) -> ParameterInfo | None:
+        for info in self.question.parameters:
+            if info.node == node:
+                return info
+        return None
+
+    def name(self, node: int) -> str:
+        """The name a person knows a leaf by; the variable it was assigned to, if it has none."""
+        info = self.parameter(node)
+        if info is not None and info.name:
+            return info.name
+        span = self.places.node_span(node)
+        names = assigned_names(span) if span is not None and node >= 0 else []
+        if names:
+            return names[0]
+        if span is not None:
+            return f"tensor first used at {os.path.basename(span.file)}:{span.line}"
+        return "tensor"
+
+    def names(self, nodes: list[int]) -> list[str]:
+        """Names of leaves, in the order in which their module lists them."""
+        order = {info.node: place for place, info in enumerate(self.question.parameters)}
+        ordered = sorted(nodes, key=lambda node: (order.get(node, len(order)), -node))
+        return list(dict.fromkeys(self.name(node) for node in ordered))
+
+    def shape(self, node: int) -> list[int] | None:
+        event = self.graph.event(node)
+        shape = event.shape if event is not None else getattr(self.graph.source(node), "shape", None)
+        return None if shape is None else [int(size) for size in shape]
+
+    @property
+    def surface(self) -> Span | None:
+        """Where the program noticed: the innermost place of the user's own code."""
+        return self.user_span(self.question.stack)
+
+    def user_span(self, stack: int) -> Span | None:
+        spans = self.places.spans(stack)
+        for span in spans:
+            if not is_library(span.file):
+                return span
+        return spans[0] if spans else None
+
+    @property
+    def root_name(self) -> str:
+        """The variable on which backward() was called."""
+        surface = self.surface
+        text = receiver_text(surface) if surface is not None else None
+        if text and len(text) <= 30 and "\n" not in text:
+            return text
+        return "loss"
+
+    def blame(self, stack: int, fed_by: int | None) -> tuple[Span | None, Span | None]:
+        """(the line to change, the library's line if that is another one).
+
+        Code of an installed library is to blame only if it also made the value that is lost;
+        otherwise the user's own call handed the value in, and that call can be changed.
+        """
+        spans = self.places.spans(stack)
+        if not spans:
+            return None, None
+        inner = spans[0]
+        if not is_library(inner.file):
+            return inner, None
+        maker = self.places.node_span(fed_by) if fed_by is not None else None
+        if maker is not None and _package(maker.file) == _package(inner.file):
+            return inner, None
+        user = self.user_span(stack)
+        if user is None or user is inner:
+            return inner, None
+        return user, inner
+
+
+def is_library(file: str) -> bool:
+    """Whether a file belongs to an installed package."""
+    return any(part in file for part in _PACKAGES)
+
+
+def _package(file: str) -> str:
+    for part in _PACKAGES:
+        if part in file:
+            return file.split(part, 1)[1].split(os.sep, 1)[0]
+    return file

@@ -1,0 +1,116 @@
+"""Puts a question to the graph, asks every rule, ranks and merges what they say."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from whygrad.diagnose import rules
+from whygrad.diagnose.case import Case
+from whygrad.graph.flow import FlowGraph
+from whygrad.graph.links import Linker
+from whygrad.graph.places import Places
+from whygrad.graph.separate import separations
+from whygrad.record.events import Question, Recording
+from whygrad.session import Finding
+
+Rule = Callable[[Case], Iterator[Finding]]
+
+_NO_GRAPH = re.compile(r"element (\d+) of (?:the )?(?:tensors|variables) does not require grad")
+_INPUT_WITHOUT_GRAD = re.compile(r"One of the differentiated Tensors does not require grad")
+
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """Code -> rule, one per module of the rules package."""
+    found: dict[str, Rule] = {}
+    for module in pkgutil.iter_modules(rules.__path__):
+        rule = importlib.import_module(f"{rules.__name__}.{module.name}")
+        found[rule.CODE] = rule.diagnose
+    return found
+
+
+def diagnose(recording: Recording, question: Question) -> list[Finding]:
+    """The findings that answer a question, most important first; none if nothing is certain."""
+    case = build_case(recording, question)
+    if case is None:
+        return []
+    findings = [finding for rule in all_rules().values() for finding in rule(case)]
+    return rank(findings)
+
+
+def rank(findings: list[Finding]) -> list[Finding]:
+    """Most important first; the same code at the same place is one finding."""
+    merged: dict[tuple[str, str, int, int], Finding] = {}
+    for finding in sorted(findings, key=_weight):
+        place = finding.location
+        key = (finding.code, place.file, place.line, place.column)
+        known = merged.get(key)
+        if known is None:
+            merged[key] = finding
+            continue
+        known.count += finding.count
+        known.parameters += [n for n in finding.parameters if n not in known.parameters]
+        known.first_step = min(known.first_step, finding.first_step)
+    return list(merged.values())
+
+
+def _weight(finding: Finding) -> tuple[int, int]:
+    return _SEVERITY[finding.severity], 0 if finding.symptom == "raises" else 1
+
+
+def build_case(recording: Recording, question: Question) -> Case | None:
+    """Read the question on the graph; None if it is one that no rule can answer."""
+    graph = FlowGraph(recording)
+    case = Case(question, graph, Places(recording))
+    if question.kind == "operation-raised":
+        return case
+    if question.kind == "no-gradient":
+        case.roots, case.leaves = question.roots, list(question.targets)
+        _search(case)
+        return case
+    no_graph = _NO_GRAPH.search(question.error_text)
+    if question.kind == "asked":
+        case.roots = question.roots
+    elif no_graph:
+        index = int(no_graph.group(1))
+        case.roots = question.roots[index : index + 1] or question.roots
+    elif question.kind == "grad-raised" and _INPUT_WITHOUT_GRAD.search(question.error_text):
+        # The inputs take the loss's part: why do *they* not require grad?
+        case.roots = tuple(node for node in question.targets if not graph.live(node))[:1]
+    else:
+        return None
+    _search(case)
+    return case
+
+
+def _search(case: Case) -> None:
+    """Find leaves and separations; look outside torch only as far as that is needed."""
+    graph = case.graph
+    linker = Linker(graph, case.places)
+    fixed = bool(case.leaves)
+    for numbers in (False, True):
+        while linker.link(graph.ancestors(case.roots), numbers=numbers):
+            pass
+        if not fixed:
+            case.leaves = _leaves(case)
+        if case.leaves:
+            case.separations = separations(graph, case.roots, case.leaves)
+        explained = {target for found in case.separations for target in found.targets}
+        if explained and explained.issuperset(case.leaves):
+            break
+    case.unreached = not case.leaves
+
+
+def _leaves(case: Case) -> list[int]:
+    """Trainable leaves behind the root: those an optimizer holds, or all if it holds none."""
+    behind = case.graph.ancestors(case.roots)
+    leaves = sorted((n for n in behind if case.graph.trainable_leaf(n)), reverse=True)
+    leaves = [n for n in leaves if n not in case.roots]
+    held = {info.node for info in case.question.parameters if info.in_optimizer}
+    return [node for node in leaves if node in held] or leaves

@@ -1,0 +1,73 @@
+"""`.detach()`, `.detach_()` and `.data`: the same numbers without their history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whygrad.diagnose import story
+from whygrad.diagnose.case import Case
+from whygrad.diagnose.exits import exit_of
+from whygrad.graph.separate import Separation
+from whygrad.session import Edit, Finding, Fix
+from whygrad.source.edits import remove_method_call, replace_call_with_argument
+from whygrad.source.spans import Span
+from whygrad.source.tree import callee_name, receiver_text
+
+CODE = "detach-call"
+
+_SPOKEN = {"data": ".data", "detach": ".detach()", "detach_": ".detach_()"}
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    for separation in case.separations:
+        if separation.first.kind == "detach" and exit_of(case, separation) is None:
+            finding = _explain(case, separation)
+            if finding is not None:
+                yield finding
+
+
+def _explain(case: Case, separation: Separation) -> Finding | None:
+    event = case.graph.event(separation.first.node)
+    if event is None:
+        return None
+    where, library = case.blame(event.stack, next(iter(event.inputs), None))
+    if where is None:
+        return None
+    written = _SPOKEN.get(event.op, f".{event.op}()")
+    subject = f"`{written}`" if library is None else f"`{written}` inside a library call"
+    value = receiver_text(where) if library is None else None
+    enters = f"`{value}`" if value and len(value) <= 40 else "the value"
+    return story.cut_finding(
+        case,
+        separation,
+        code=CODE,
+        where=where,
+        subject=subject,
+        label=f"{enters} enters with history and leaves without it",
+        why=f"`{written}` returns the same numbers without their history, so autograd has no "
+        f"edge from `{case.root_name}` back through this line.",
+        fix=Fix(
+            title=f"delete the `{written}`",
+            edits=_edits(where) if library is None else [],
+            safety="changes gradients only; forward values stay equal",
+            deliberate=_deliberate(case),
+        ),
+    )
+
+
+def _edits(where: Span) -> list[Edit]:
+    if (callee_name(where) or "").endswith("torch.detach"):
+        return replace_call_with_argument(where)
+    return remove_method_call(where)
+
+
+def _deliberate(case: Case) -> str:
+    if case.raises:
+        return (
+            "if it is deliberate (fixed target, frozen encoder), this loss trains nothing: "
+            "add a term that reaches a parameter."
+        )
+    return (
+        "if it is deliberate (fixed target, separate training), take these parameters out of "
+        "the optimizer, or give them a loss of their own."
+    )

@@ -1,0 +1,176 @@
+"""requires_grad=False on what should train: everything frozen, or an island among the trained."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from whygrad.diagnose import story, words
+from whygrad.diagnose.case import Case
+from whygrad.record.events import ParameterInfo
+from whygrad.session import Finding, Fix, PathStep, Severity
+from whygrad.source.spans import Span, location
+
+CODE = "frozen-parameters"
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    if case.raises or case.question.kind == "asked":
+        yield from _everything_frozen(case)
+    elif case.question.kind == "no-gradient":
+        yield from _islands(case)
+
+
+def _everything_frozen(case: Case) -> Iterator[Finding]:
+    """No trainable leaf is left behind the loss, but frozen parameters are."""
+    if not case.unreached or not case.roots:
+        return
+    behind = case.graph.ancestors(case.roots)
+    frozen = [
+        node
+        for node in behind
+        if (source := case.graph.source(node)) is not None
+        and source.parameter
+        and not source.requires_grad
+    ]
+    if not frozen:
+        return
+    where = _where_frozen(case, frozen)
+    if where is None:
+        return
+    total = len(frozen)
+    yield _finding(
+        case,
+        frozen,
+        where,
+        title=f"every parameter behind `{case.root_name}` is frozen ({total} of {total})",
+        checked=f"{total} of {total} parameters behind `{case.root_name}` have "
+        "requires_grad=False, and nothing else there asks for gradients.",
+        severity="error",
+        title_of_fix="freeze only what should stay fixed: leave the part that trains out of this",
+    )
+
+
+def _islands(case: Case) -> Iterator[Finding]:
+    """Frozen modules in the midst of trained ones of their own kind."""
+    by_module: dict[tuple[str, str], list[ParameterInfo]] = defaultdict(list)
+    for info in case.question.parameters:
+        if info.registered:
+            by_module[info.owner, info.module].append(info)
+    groups: dict[Span, list[ParameterInfo]] = {}
+    for (owner, path), members in by_module.items():
+        frozen = [info for info in members if not info.requires_grad]
+        if not frozen or not _is_island(owner, path, members, by_module):
+            continue
+        where = _where_frozen(case, [info.node for info in frozen])
+        if where is not None:
+            groups.setdefault(where, []).extend(frozen)
+    for where, infos in groups.items():
+        yield _finding(
+            case,
+            [info.node for info in infos],
+            where,
+            title=f"{words.listed(info.name for info in infos)} "
+            f"{'is' if len(infos) == 1 else 'are'} frozen while everything around trains",
+            checked=_island_checked(infos, by_module),
+            severity="warning",
+            title_of_fix="leave these parameters out of what this line freezes",
+        )
+
+
+def _is_island(
+    owner: str,
+    path: str,
+    members: list[ParameterInfo],
+    by_module: dict[tuple[str, str], list[ParameterInfo]],
+) -> bool:
+    """Frozen, though all its neighbours train and all others of its kind do as well."""
+    if any(info.requires_grad for info in members):
+        return False
+    parent = path.rpartition(".")[0]
+    prefix = f"{parent}." if parent else ""
+    near, alike = [], []
+    for (other_owner, other), others in by_module.items():
+        if other_owner != owner or other == path:
+            continue
+        if other.startswith(prefix):
+            near += others
+        if others[0].module_type == members[0].module_type:
+            alike += others
+    return (
+        len(near) > len(members)
+        and all(info.requires_grad for info in near)
+        and bool(alike)
+        and all(info.requires_grad for info in alike)
+    )
+
+
+def _island_checked(
+    infos: list[ParameterInfo], by_module: dict[tuple[str, str], list[ParameterInfo]]
+) -> str:
+    kind = infos[0].module_type
+    alike = [
+        members
+        for (owner, _), members in by_module.items()
+        if owner == infos[0].owner and members[0].module_type == kind
+    ]
+    training = sum(1 for members in alike if members[0].requires_grad)
+    return (
+        f"{training} of {len(alike)} {kind} modules of `{infos[0].owner}` train; "
+        "every other parameter next to the frozen ones does."
+    )
+
+
+def _where_frozen(case: Case, nodes: list[int]) -> Span | None:
+    """The line that set requires_grad=False on most of them; None if it was not seen."""
+    lines: dict[Span, int] = defaultdict(int)
+    for node in nodes:
+        source = case.graph.source(node)
+        stack = source.flag_stack if source is not None else 0
+        span = case.user_span(stack) if stack else None
+        if span is None and source is not None and source.born_frozen and case.raises:
+            span = case.user_span(source.stack)
+        if span is not None:
+            lines[span] += 1
+    return max(lines, key=lambda span: lines[span]) if lines else None
+
+
+def _finding(
+    case: Case,
+    nodes: list[int],
+    where: Span,
+    *,
+    title: str,
+    checked: str,
+    severity: Severity,
+    title_of_fix: str,
+) -> Finding:
+    names = case.names(nodes)
+    order = {name: place for place, name in enumerate(names)}
+    steps = [
+        PathStep(kind="parameter", name=case.name(node), state="off", shape=case.shape(node))
+        for node in sorted(nodes, key=lambda node: order.get(case.name(node), 0))
+    ]
+    return Finding(
+        code=CODE,
+        severity=severity,
+        symptom="raises" if case.raises else "silent",
+        title=title,
+        message=f"{words.sentence(title)} Frozen here: {words.listed(names, 8)}.",
+        location=location(where),
+        label="requires_grad is set to False here",
+        related=story.surfaced(case, None, where) if case.raises else [],
+        parameters=names,
+        path=steps,
+        why="a parameter with requires_grad=False gets no gradient and no update, whatever the "
+        "loss. It says nothing about it: the optimizer passes over it.",
+        checked=[checked],
+        fix=Fix(
+            title=title_of_fix,
+            safety="these parameters will then change during training",
+            deliberate="if it is deliberate, keep the frozen parameters out of the optimizer."
+            if not case.raises
+            else "if it is deliberate, this loss trains nothing: unfreeze at least one layer.",
+        ),
+        first_step=case.question.step,
+    )

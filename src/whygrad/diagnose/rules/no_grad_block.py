@@ -1,0 +1,121 @@
+"""A value computed while gradients were switched off: no_grad, inference_mode, set_grad_enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whygrad.diagnose import story
+from whygrad.diagnose.case import Case
+from whygrad.graph.separate import Separation
+from whygrad.record.events import Event, Switch
+from whygrad.session import Edit, Finding, Fix, Related
+from whygrad.source.arguments import function_name
+from whygrad.source.edits import delete_statement, remove_decorator, remove_with_item
+from whygrad.source.spans import Span, location
+from whygrad.source.tree import decorator_span, enclosing_with
+
+CODE = "no-grad-block"
+
+SWITCHES = {"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"}
+_UNSEEN = Switch("inference_mode", False, -1, 0, None, False)
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    for separation in case.separations:
+        if separation.first.kind == "switch":
+            finding = _explain(case, separation)
+            if finding is not None:
+                yield finding
+
+
+def _explain(case: Case, separation: Separation) -> Finding | None:
+    event = _first_event(case, separation)
+    if event is None:
+        return None
+    switch = case.graph.recording.switches[event.mode] if event.mode > 0 else _UNSEEN
+    found = switch_place(case, switch, event)
+    if found is None:
+        return None
+    where, form, function = found
+    written = f"torch.{switch.kind}()"
+    if switch.kind == "set_grad_enabled":
+        written = "torch.set_grad_enabled(False)"
+    subject = f"`@{written}`" if form == "decorator" else f"`{written}`"
+    inside = story.cut_span(case, separation.path.nodes[_index_of(separation, event, case)])
+    related = []
+    if inside is not None and (inside.file, inside.line) != (where.file, where.line):
+        related.append(Related("operation", location(inside), "computed while gradients are off"))
+    return story.cut_finding(
+        case,
+        separation,
+        code=CODE,
+        where=where,
+        subject=subject,
+        label=_LABELS[form],
+        why=f"while `{written}` is in force, operations compute values but record no history, "
+        f"so autograd has no edge from `{case.root_name}` back through this code.",
+        fix=_fix(case, where, form, written),
+        related=related,
+        function=function,
+    )
+
+
+def _first_event(case: Case, separation: Separation) -> Event | None:
+    """The operation under the switch that is nearest to the parameters."""
+    for node in separation.path.nodes:
+        block = case.graph.block(node)
+        if block is not None and block.key == separation.first.key:
+            return case.graph.event(node)
+    return None
+
+
+def _index_of(separation: Separation, event: Event, case: Case) -> int:
+    for index, node in enumerate(separation.path.nodes):
+        if case.graph.event(node) is event:
+            return index
+    return -1
+
+
+_LABELS = {
+    "block": "everything computed in this block has no history",
+    "decorator": "everything computed in this function has no history",
+    "call": "from here on nothing records history, until it is switched on again",
+}
+
+
+def switch_place(case: Case, switch: Switch, event: Event) -> tuple[Span, str, str] | None:
+    """(span, "block" | "decorator" | "call", function) of the switch that was off at `event`."""
+    if switch.decorated is not None:
+        file, line = switch.decorated
+        span = decorator_span(file, line, SWITCHES)
+        if span is not None:
+            return span, "decorator", function_name(file, line)
+    span = case.blame(switch.stack, next(iter(event.inputs), None))[0] if switch.stack else None
+    if span is None:
+        # The switch itself was not seen: the source around the operation may show it.
+        for inner in case.places.spans(event.stack):
+            around = enclosing_with(inner, SWITCHES)
+            if around is not None:
+                return around, "block", ""
+        return None
+    around = enclosing_with(span, SWITCHES)
+    return span, "block" if around == span else "call", ""
+
+
+def _fix(case: Case, where: Span, form: str, written: str) -> Fix:
+    edits: list[Edit]
+    if form == "decorator":
+        title, edits = f"remove the `@{written}` decorator", remove_decorator(where)
+    elif form == "block":
+        title, edits = f"move this computation out of `{written}`", remove_with_item(where)
+    else:
+        title = "switch gradients off only where that is wanted: `with torch.no_grad():`"
+        edits = delete_statement(where)
+    loss = "this loss trains nothing" if case.raises else "these parameters do not train"
+    return Fix(
+        title=title,
+        edits=edits,
+        safety="changes gradients and memory; forward values stay equal",
+        deliberate=f"if it is deliberate (frozen encoder, evaluation), {loss}: take the "
+        "parameters out of the optimizer, or add a term that reaches them.",
+    )

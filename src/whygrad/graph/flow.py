@@ -1,0 +1,154 @@
+"""The flow graph: who feeds whom, what carries gradient, and where gradient cannot pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+from whygrad.record.events import INFERENCE_UNSEEN, INSIDE_FUNCTION, Event, Recording, Source
+from whygrad.record.ops import DETACHING, EXITS, GRADIENT, NEVER_DIFFERENTIABLE, REBUILDING
+
+BlockKind = Literal[
+    "detach", "switch", "torch-switch", "exit", "rebuilt", "not-differentiable", "gradient"
+]
+
+# What crossing a block costs when paths are compared. Where several cuts each explain a missing
+# gradient alone, the cheapest is named first: an explicit detach is more often the mistake than
+# a block that was put under no_grad, and a mask or an index is rarely meant to carry gradient.
+COST: dict[BlockKind, float] = {
+    "detach": 1.0,
+    "rebuilt": 1.0,
+    "exit": 1.05,
+    "switch": 1.1,
+    "torch-switch": 1.15,
+    "not-differentiable": 1.2,
+    "gradient": 1.5,
+}
+CONTROL_EDGE = 0.3  # an integer or boolean tensor that only steers what others compute
+INFERRED_EDGE = 0.2
+STEP = 1e-6
+
+
+class Block(NamedTuple):
+    """Why gradient cannot pass a node. Nodes under one switch share one key: they are one cut."""
+
+    kind: BlockKind
+    key: tuple[Any, ...]
+    node: int
+
+
+class FlowGraph:
+    """A reading of a recording. Links found in the source are added with `link`."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.links: dict[int, list[int]] = {}  # return -> exits, inferred from the source
+        self._blocks: dict[int, Block | None] = {}
+
+    def event(self, node: int) -> Event | None:
+        return self.recording.event(node)
+
+    def source(self, node: int) -> Source | None:
+        return self.recording.sources.get(node)
+
+    def link(self, node: int, exits: Iterable[int]) -> None:
+        """Values that left at `exits` came back at `node` (or into the source `node`)."""
+        known = self.links.setdefault(node, [])
+        known += [exit_node for exit_node in exits if exit_node not in known]
+        self._blocks.pop(node, None)
+
+    def inputs(self, node: int) -> tuple[int, ...]:
+        """The nodes whose values flow into this one."""
+        event = self.event(node)
+        if event is not None:
+            found = event.inputs
+        else:
+            source = self.source(node)
+            found = () if source is None or source.origin is None else (source.origin,)
+        extra = self.links.get(node)
+        return (*found, *extra) if extra else found
+
+    def live(self, node: int) -> bool:
+        """Whether the node's output requires grad."""
+        event = self.event(node)
+        if event is not None:
+            return event.live
+        source = self.source(node)
+        return source is not None and source.requires_grad
+
+    def trainable_leaf(self, node: int) -> bool:
+        """A tensor that asks for gradients of its own: a parameter, or randn(requires_grad=True)."""
+        event = self.event(node)
+        if event is not None:
+            return event.live and not event.inputs
+        source = self.source(node)
+        return source is not None and source.requires_grad
+
+    def is_exit(self, node: int) -> bool:
+        event = self.event(node)
+        return event is not None and event.op in EXITS
+
+    def floating(self, node: int) -> bool:
+        """Whether the numbers could carry gradient at all; unknown counts as yes."""
+        if self.is_exit(node):
+            return True
+        event = self.event(node)
+        dtype = event.dtype if event is not None else getattr(self.source(node), "dtype", None)
+        return bool(getattr(dtype, "is_floating_point", True) or getattr(dtype, "is_complex", True))
+
+    def block(self, node: int) -> Block | None:
+        """Why gradient could not pass from this node's output to its inputs, if it could not."""
+        if node not in self._blocks:
+            self._blocks[node] = self._find_block(node)
+        return self._blocks[node]
+
+    def _find_block(self, node: int) -> Block | None:
+        event = self.event(node)
+        if event is None:
+            source = self.source(node)
+            if source is not None and source.origin is not None:
+                return Block("rebuilt", ("rebuilt", source.stack), node)
+            return None
+        if event.live or not (event.inputs or node in self.links):
+            return None
+        if event.op in ("grad", GRADIENT):
+            return Block("gradient", ("gradient", event.site), node)
+        if event.op in EXITS:
+            return Block("exit", ("exit", event.site, event.op), node)
+        if event.mode > 0:
+            switch = self.recording.switches[event.mode]
+            if switch.inside_torch:
+                return Block("torch-switch", ("torch-switch", event.site), node)
+            return Block("switch", ("switch", event.mode), node)
+        if event.mode == INFERENCE_UNSEEN:
+            return Block("switch", ("switch", event.mode, event.site), node)
+        if event.op in DETACHING:
+            return Block("detach", ("detach", event.site), node)
+        if event.mode == INSIDE_FUNCTION:
+            return None  # its output gets its history when the custom Function returns
+        if event.op in REBUILDING:
+            if all(self.is_exit(i) for i in self.inputs(node)):
+                return None  # the cut is where the values left
+            return Block("rebuilt", ("rebuilt", event.site), node)
+        tensors = [i for i in event.inputs if not self.is_exit(i)]
+        if not self.floating(node):
+            if any(self.floating(i) for i in tensors):
+                return Block("not-differentiable", ("op", event.site, event.op), node)
+            return None
+        if event.op in NEVER_DIFFERENTIABLE or any(self._live_value(i) for i in tensors):
+            return Block("not-differentiable", ("op", event.site, event.op), node)
+        return None
+
+    def _live_value(self, node: int) -> bool:
+        return self.live(node) and self.floating(node)
+
+    def ancestors(self, roots: Iterable[int]) -> set[int]:
+        """Every node whose values reach the roots, cut or not."""
+        seen = set(roots)
+        waiting = list(seen)
+        while waiting:
+            for node in self.inputs(waiting.pop()):
+                if node not in seen:
+                    seen.add(node)
+                    waiting.append(node)
+        return seen

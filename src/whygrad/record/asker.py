@@ -1,0 +1,184 @@
+"""Notices what went wrong and turns it into questions: plain data, taken while it is all alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from whygrad.record import census
+from whygrad.record.events import Question, QuestionKind
+from whygrad.record.ops import Role
+from whygrad.record.recorder import Recorder
+
+CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
+_INFERENCE = "nference tensor"
+
+
+@dataclass(slots=True)
+class OptimizerState:
+    """Which of an optimizer's parameters never had a gradient when it stepped."""
+
+    pending: list[Any] = field(default_factory=list)  # weak references
+    steps: int = 0
+    size: int = -1
+    last_backward: int = 0
+
+
+class Asker:
+    """Turns failures and missing gradients into questions and hands them on."""
+
+    def __init__(self, recorder: Recorder, answer: Callable[[Question], None]) -> None:
+        self.recorder = recorder
+        self.answer = answer
+        self.backwards: deque[tuple[int, tuple[int, ...], int]] = deque(maxlen=256)
+        self.backward_count = 0
+        self.optimizers: weakref.WeakKeyDictionary[Any, OptimizerState] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
+        self.repeated: dict[tuple[str, int], int] = {}
+        self.early_report: Callable[[], None] = lambda: None
+
+    # --- failures -----------------------------------------------------------------------------
+
+    def on_failure(
+        self, role: Role, args: Any, kwargs: Any, error: BaseException, frame: Any
+    ) -> None:
+        """A watched call raised RuntimeError."""
+        text = str(error)
+        kind: QuestionKind
+        if role is Role.BACKWARD:
+            kind, roots, targets = "backward-raised", _tensors(args[:1] or kwargs), []
+        elif role is Role.GRAD:
+            kind, roots, targets = "grad-raised", _tensors(args[:1]), _tensors(args[1:2])
+        elif _INFERENCE in text:
+            kind, roots, targets = "operation-raised", [], _inference_tensors(args, kwargs)
+        else:
+            return
+        stack = self.recorder.frames.stack(frame)
+        key = (f"{kind}:{type(error).__name__}:{text[:60]}", stack)
+        self.repeated[key] = self.repeated.get(key, 0) + 1
+        if self.repeated[key] > 1:
+            return
+        self.ask(kind, roots, targets, stack, error)
+
+    def ask(
+        self,
+        kind: QuestionKind,
+        roots: list[Any],
+        targets: list[Any],
+        stack: int,
+        error: BaseException | None = None,
+    ) -> None:
+        recorder = self.recorder
+        self.answer(
+            Question(
+                kind=kind,
+                roots=tuple(self._node(tensor) for tensor in roots),
+                targets=tuple(self._node(tensor) for tensor in targets),
+                stack=stack,
+                step=recorder.step,
+                error_type=type(error).__name__ if error else "",
+                error_text=str(error) if error else "",
+                parameters=census.take(recorder),
+            )
+        )
+
+    def _node(self, tensor: Any) -> int:
+        node = self.recorder.node_of(tensor)
+        return self.recorder.source(tensor, None) if node is None else node
+
+    # --- silence ------------------------------------------------------------------------------
+
+    def on_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
+        """backward() went through: remember where it started from."""
+        if role is not Role.BACKWARD:
+            return
+        self.backward_count += 1
+        roots = tuple(self._node(tensor) for tensor in _tensors(args[:1] or kwargs))
+        stack = self.recorder.frames.stack(frame)
+        self.backwards.append((self.backward_count, roots, stack))
+
+    def before_step(self, optimizer: Any, frame: Any) -> None:
+        """An optimizer is about to step: has each of its parameters ever had a gradient?"""
+        state = self.optimizers.get(optimizer)
+        if state is None:
+            state = self.optimizers[optimizer] = OptimizerState()
+        groups = optimizer.param_groups
+        size = sum(len(group["params"]) for group in groups)
+        if size != state.size:
+            known = {id(ref()) for ref in state.pending} if state.size >= 0 else set()
+            state.pending += [
+                weakref.ref(parameter)
+                for group in groups
+                for parameter in group["params"][max(state.size, 0) if len(groups) == 1 else 0 :]
+                if id(parameter) not in known
+            ]
+            state.size = size
+        state.steps += 1
+        if state.pending:
+            self._check(state, frame)
+        state.last_backward = self.backward_count
+
+    def _check(self, state: OptimizerState, frame: Any) -> None:
+        recorder = self.recorder
+        waiting, missing = [], []
+        for ref in state.pending:
+            parameter = ref()
+            if parameter is None:
+                continue
+            if parameter.grad is None:
+                waiting.append(ref)
+                if parameter.requires_grad:
+                    missing.append(parameter)
+            else:
+                node = recorder.node_of(parameter)
+                if node is not None:
+                    self.still_without.discard(node)
+        state.pending = waiting
+        if state.steps > CLOSE_STEPS:
+            return
+        nodes = [node for p in missing if (node := recorder.node_of(p)) is not None]
+        self.still_without.update(nodes)
+        roots = [
+            node
+            for number, roots, _ in reversed(self.backwards)
+            if number > state.last_backward
+            for node in roots
+        ]
+        frozen = any(
+            source.parameter and not source.requires_grad for source in recorder.sources.values()
+        )
+        if roots and (nodes or (frozen and state.steps == 1)):
+            self.answer(
+                Question(
+                    kind="no-gradient",
+                    roots=tuple(dict.fromkeys(roots)),
+                    targets=tuple(nodes),
+                    stack=recorder.frames.stack(frame),
+                    step=recorder.step,
+                    parameters=census.take(recorder),
+                )
+            )
+        if state.steps == CLOSE_STEPS:
+            self.early_report()
+
+
+def _tensors(value: Any) -> list[Any]:
+    """The tensors in an argument that may be one tensor or nested sequences of them."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _inference_tensors(args: Any, kwargs: Any) -> list[Any]:
+    return [t for t in _tensors([args, kwargs or {}]) if t.is_inference()]

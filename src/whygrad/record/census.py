@@ -1,0 +1,179 @@
+"""Parameters by the names their owner knows, found without keeping a book while it runs.
+
+Naming needs the outermost modules and the optimizers. Both are found by a walk over Python's
+own list of living objects, at the moment of a question: the running program pays nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from whygrad.record import torch_api
+from whygrad.record.events import ParameterInfo
+from whygrad.record.recorder import Recorder
+
+
+@dataclass(slots=True)
+class _Root:
+    module: Any
+    owner: str = ""
+
+
+def take(recorder: Recorder) -> list[ParameterInfo]:
+    """Every parameter of the outermost modules that took part, and of every optimizer."""
+    with torch_api.without_torch_function():
+        modules, optimizers = _living()
+        held = {
+            id(parameter): parameter
+            for optimizer in optimizers
+            for group in getattr(optimizer, "param_groups", ())
+            for parameter in group.get("params", ())
+        }
+        found: dict[int, ParameterInfo] = {}
+        for root in _outermost(modules, recorder):
+            _parameters_of(root, recorder, held, found)
+        for key, parameter in held.items():
+            if key not in found:
+                found[key] = _info(recorder, parameter, "", "", "", "", True, registered=False)
+        _tell_apart(found)
+        return [info for info in found.values() if info.node != _UNSEEN]
+
+
+_UNSEEN = 1 << 60  # a parameter that no recorded call has touched
+
+
+def _living() -> tuple[list[Any], list[Any]]:
+    # type() and not isinstance(): proxies answer isinstance() by running code of their own.
+    kinds: dict[type, int] = {}
+    modules, optimizers = [], []
+    for thing in gc.get_objects():
+        kind = type(thing)
+        verdict = kinds.get(kind)
+        if verdict is None:
+            mro = kind.__mro__
+            verdict = kinds[kind] = 1 if Module in mro else 2 if Optimizer in mro else 0
+        if verdict == 1:
+            modules.append(thing)
+        elif verdict == 2:
+            optimizers.append(thing)
+    return modules, optimizers
+
+
+def _outermost(modules: list[Any], recorder: Recorder) -> list[_Root]:
+    """Modules that no other module holds and of which some parameter took part."""
+    inner = {
+        id(child)
+        for module in modules
+        for child in vars(module).get("_modules", {}).values()
+        if child is not None
+    }
+    roots = [_Root(m) for m in modules if id(m) not in inner and _took_part(m, recorder)]
+    _name_owners(roots, modules)
+    return roots
+
+
+def _took_part(root: Any, recorder: Recorder) -> bool:
+    return any(
+        recorder.node_of(parameter) is not None
+        for module in _submodules(root).values()
+        for parameter in vars(module).get("_parameters", {}).values()
+        if parameter is not None
+    )
+
+
+def _submodules(root: Any) -> dict[str, Any]:
+    """Dotted path -> module, like named_modules() but without running the program's code."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    waiting = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        found[path] = module
+        children = [
+            (f"{path}.{name}" if path else name, child)
+            for name, child in vars(module).get("_modules", {}).items()
+            if child is not None
+        ]
+        waiting += reversed(children)
+    return found
+
+
+def _parameters_of(
+    root: _Root, recorder: Recorder, held: dict[int, Any], found: dict[int, ParameterInfo]
+) -> None:
+    owner = root.owner or type(root.module).__name__
+    for path, module in _submodules(root.module).items():
+        for name, parameter in vars(module).get("_parameters", {}).items():
+            if parameter is None or id(parameter) in found:
+                continue
+            full = f"{path}.{name}" if path else name
+            found[id(parameter)] = _info(
+                recorder, parameter, full, owner, path, type(module).__name__, id(parameter) in held
+            )
+
+
+def _info(
+    recorder: Recorder,
+    parameter: Any,
+    name: str,
+    owner: str,
+    module: str,
+    module_type: str,
+    in_optimizer: bool,
+    registered: bool = True,
+) -> ParameterInfo:
+    node = recorder.node_of(parameter)
+    return ParameterInfo(
+        node=_UNSEEN if node is None else node,
+        name=name,
+        owner=owner,
+        module=module,
+        module_type=module_type,
+        requires_grad=parameter.requires_grad,
+        has_grad=parameter.is_leaf and parameter.grad is not None,
+        in_optimizer=in_optimizer,
+        shape=tuple(parameter.shape) if not _uninitialized(parameter) else (),
+        registered=registered,
+    )
+
+
+def _uninitialized(parameter: Any) -> bool:
+    return torch.nn.parameter.is_lazy(parameter)
+
+
+def _name_owners(roots: list[_Root], modules: list[Any]) -> None:
+    """The attribute or global variable that holds each outermost module."""
+    if not roots:
+        return
+    wanted = {id(root.module): root for root in roots}
+    ours = {id(modules), id(roots)}
+    for holder in gc.get_referrers(*(root.module for root in roots)):
+        if id(holder) in ours or type(holder) is _Root:
+            continue
+        namespace = holder if type(holder) is dict else getattr(holder, "__dict__", None)
+        if type(namespace) is not dict:
+            continue
+        for name, value in list(namespace.items()):
+            root = wanted.get(id(value))
+            if root is not None and type(name) is str and name.isidentifier():
+                root.owner = root.owner or name
+
+
+def _tell_apart(found: dict[int, ParameterInfo]) -> None:
+    """Two outermost modules may both have a `0.weight`: their owners' names come in front."""
+    owners: dict[str, set[str]] = {}
+    for info in found.values():
+        if info.name:
+            owners.setdefault(info.name, set()).add(info.owner)
+    for info in found.values():
+        if info.name and len(owners[info.name]) > 1 and info.owner:
+            info.name = f"{info.owner}.{info.name}"

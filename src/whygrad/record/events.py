@@ -1,0 +1,112 @@
+"""What a recording consists of: plain data that the graph stage reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Literal, NamedTuple
+
+# Gradient mode at an event: 0 is on; a positive number names the switch that turned it off;
+# these two say that no switch of the program was seen.
+GRAD_ON = 0
+INSIDE_FUNCTION = -1  # a custom Function's forward, which torch runs with gradients off
+INFERENCE_UNSEEN = -2
+
+
+class Event(NamedTuple):
+    """One torch call. Inputs are node numbers: events count up from 0, sources down from -1."""
+
+    op: str
+    site: int  # nearest place outside torch
+    inputs: tuple[int, ...]
+    live: bool  # its output requires grad
+    mode: int
+    shape: tuple[int, ...] | None
+    dtype: Any
+    sequence: int  # autograd's node counter after the call
+    stack: int  # places from the inside out; 0 when not taken
+    evidence: str = ""  # how an edge from outside torch was found: "memory", "equal values"
+    scalar: bool = False  # a Python number took part while values had left torch
+
+
+class Switch(NamedTuple):
+    """A place that turned gradients off (or on)."""
+
+    kind: str  # no_grad | set_grad_enabled | inference_mode | enable_grad
+    enabled: bool
+    site: int
+    stack: int
+    decorated: tuple[str, int] | None  # file and first line of the decorated function
+    inside_torch: bool  # torch's own code did it, on behalf of the call at `site`
+
+
+@dataclass(slots=True)
+class Source:
+    """A tensor that no recorded call made: a parameter, data, or something made out of sight."""
+
+    requires_grad: bool
+    parameter: bool
+    shape: tuple[int, ...] | None
+    dtype: Any
+    stack: int  # where it was first seen
+    origin: int | None = None  # the node whose values it was made from (nn.Parameter(x))
+    made_by: str = ""  # the constructor that was seen making it
+    flag_stack: int = 0  # where requires_grad was last set
+    born_frozen: bool = False
+
+
+class Site(NamedTuple):
+    code: CodeType
+    lasti: int
+
+
+@dataclass(slots=True)
+class ParameterInfo:
+    """A parameter as the user knows it, at the time of a question."""
+
+    node: int
+    name: str
+    owner: str  # variable or attribute that holds the outermost module, "" if unknown
+    module: str  # dotted path of the module that holds it directly
+    module_type: str
+    requires_grad: bool
+    has_grad: bool
+    in_optimizer: bool
+    shape: tuple[int, ...]
+    registered: bool = True  # found through a module, not just as a bare tensor
+
+
+QuestionKind = Literal["backward-raised", "grad-raised", "operation-raised", "no-gradient", "asked"]
+
+
+@dataclass(slots=True)
+class Question:
+    """Something went wrong (or was asked): everything known at that moment, as plain data."""
+
+    kind: QuestionKind
+    roots: tuple[int, ...]  # nodes the gradient starts from
+    targets: tuple[int, ...]  # nodes that should get one and did not
+    stack: int
+    step: int
+    error_type: str = ""
+    error_text: str = ""
+    parameters: list[ParameterInfo] = field(default_factory=list)
+    variables: dict[int, str] = field(default_factory=dict)  # node -> the user's variable name
+
+
+@dataclass(slots=True)
+class Recording:
+    """A view of the record for the stages that follow. Shared, not copied: read it at once."""
+
+    events: list[Event]
+    base: int  # number of the first event still held
+    sources: dict[int, Source]
+    switches: list[Switch]
+    sites: list[Site]
+    stacks: list[tuple[int, ...]]
+    exits: list[int]  # events at which values left torch, oldest first
+
+    def event(self, node: int) -> Event | None:
+        """The event with this number, or None if it was dropped or is a source."""
+        index = node - self.base
+        return self.events[index] if 0 <= index < len(self.events) and node >= 0 else None

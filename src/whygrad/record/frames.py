@@ -1,0 +1,150 @@
+"""Frames to sites: whose code a frame belongs to, and compact names for places and stacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from whygrad.record.events import Site
+
+USER, LIBRARY, INTERNAL = 0, 1, 2
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_OURSELVES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STANDARD = tuple(
+    sysconfig.get_paths()[name] + os.sep
+    for name in ("stdlib", "platstdlib")
+    if sysconfig.get_paths().get(name)
+)
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# Generated code (dataclasses, namedtuples, torch.fx) has no line that a person could change.
+_GENERATED = ("<string>", "<frozen", "<attrs", "<eval_with_key>", "<__array_function__")
+
+_MAX_SITES = 100_000
+_MAX_RELAYS = 20_000
+_MAX_STACK = 48
+_CODE_SHIFT = 1 << 20  # an instruction offset fits below; keys stay unique per code object
+
+
+def classify_file(filename: str) -> int:
+    """USER code, a third party's LIBRARY, or INTERNAL (torch, the standard library, ourselves)."""
+    if filename.startswith(_GENERATED):
+        return INTERNAL
+    path = filename if filename.startswith("<") else os.path.abspath(filename)
+    if path.startswith((_TORCH, _OURSELVES)):
+        return INTERNAL
+    if any(part in path for part in _PACKAGES):
+        return LIBRARY
+    return INTERNAL if path.startswith(_STANDARD) else USER
+
+
+# One line on purpose: every instruction of it then has the line number that it is given.
+# fmt: off
+def _relay(func: Any, args: Any, kwargs: Any) -> Any: return func(*args, **kwargs)  # noqa: E704
+# fmt: on
+
+
+class Frames:
+    """Interns places and stacks; makes the relays through which watched calls are made."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
+        self.sites: list[Site] = []
+        self.stacks: list[tuple[int, ...]] = [()]
+        self.relays: dict[int, Any] = {}
+        self._site_numbers: dict[int, int] = {}
+        self._stack_numbers: dict[tuple[int, ...], int] = {(): 0}
+        self._codes: dict[int, CodeType] = {}  # of the relays: an id stays its own while held
+
+    def kind(self, frame: FrameType) -> int:
+        return self.file_kind(frame.f_code.co_filename)
+
+    def file_kind(self, filename: str) -> int:
+        known = self.kinds.get(filename)
+        if known is None:
+            known = self.kinds[filename] = classify_file(filename)
+        return known
+
+    def site(self, frame: FrameType | None) -> int:
+        """The number of the nearest place outside torch, or -1."""
+        kinds = self.kinds
+        while frame is not None:
+            kind = kinds.get(frame.f_code.co_filename)
+            if kind is None:
+                kind = self.kind(frame)
+            if kind != INTERNAL:
+                return self.intern(frame)
+            frame = frame.f_back
+        return -1
+
+    def intern(self, frame: FrameType) -> int:
+        code, lasti = frame.f_code, frame.f_lasti
+        key = id(code) * _CODE_SHIFT + lasti
+        number = self._site_numbers.get(key)
+        if number is None:
+            if len(self.sites) >= _MAX_SITES:
+                return -1
+            number = self._site_numbers[key] = len(self.sites)
+            self.sites.append(Site(code, lasti))
+        return number
+
+    def stack(self, frame: FrameType | None) -> int:
+        """The number of the stack of places outside torch, innermost first."""
+        kinds = self.kinds
+        places: list[int] = []
+        while frame is not None and len(places) < _MAX_STACK:
+            kind = kinds.get(frame.f_code.co_filename)
+            if kind is None:
+                kind = self.kind(frame)
+            if kind != INTERNAL:
+                places.append(self.intern(frame))
+            frame = frame.f_back
+        key = tuple(places)
+        number = self._stack_numbers.get(key)
+        if number is None:
+            if len(self.stacks) >= _MAX_SITES:
+                return 0
+            number = self._stack_numbers[key] = len(self.stacks)
+            self.stacks.append(key)
+        return number
+
+    def relay(self, frame: FrameType) -> Any:
+        """A function that makes a call as if `frame` itself made it.
+
+        Torch attributes a warning to the innermost Python frame. Calling through a function
+        with the caller's file, line, name and globals leaves warnings (and the registry that
+        shows each of them once) exactly where they would be without us.
+        """
+        code = frame.f_code
+        key = id(code) * _CODE_SHIFT + frame.f_lasti
+        namespace = frame.f_globals
+        module = sys.modules.get(namespace.get("__name__", ""))
+        # Holding on to a module's globals is harmless; those of an exec() may hold tensors.
+        if module is None or getattr(module, "__dict__", None) is not namespace:
+            relay: Any = _relay
+        else:
+            relay = FunctionType(
+                _relay.__code__.replace(
+                    co_filename=code.co_filename,
+                    co_name=code.co_name,
+                    co_qualname=code.co_qualname,
+                    co_firstlineno=frame.f_lineno or code.co_firstlineno,
+                ),
+                namespace,
+            )
+        if len(self.relays) > _MAX_RELAYS:  # programs that generate code as they go
+            self.relays.clear()
+            self._codes.clear()
+        self._codes[id(code)] = code
+        self.relays[key] = relay
+        return relay
+
+
+def relay_key(frame: FrameType) -> int:
+    """The key under which `Frames.relays` holds the relay for a frame's current call."""
+    return id(frame.f_code) * _CODE_SHIFT + frame.f_lasti

@@ -1,0 +1,131 @@
+"""Every use of torch's private API, each with a fallback for a torch that lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+import torch.overrides
+import torch.utils._contextlib as torch_contextlib
+
+
+def _no_sequence_number() -> int:
+    return 0
+
+
+def _sequence_counter() -> Callable[[], int]:
+    """The counter that numbers autograd nodes in the order of their creation."""
+    counter = getattr(torch.autograd, "_get_sequence_nr", None)
+    return counter if callable(counter) else _no_sequence_number
+
+
+sequence_number: Callable[[], int] = _sequence_counter()
+
+_push: Callable[[Any], None] | None = getattr(torch.overrides, "_push_mode", None)
+_pop: Callable[[], Any] | None = getattr(torch.overrides, "_pop_mode", None)
+_top: Callable[[], Any] | None = getattr(torch.overrides, "_get_current_function_mode", None)
+
+
+def pop_mode_if_on_top(mode: object) -> bool:
+    """Take `mode` off this thread's stack if it is the innermost one; False if that cannot be."""
+    if _push is None or _pop is None or _top is None or _top() is not mode:
+        return False
+    _pop()
+    return True
+
+
+def push_mode(mode: object) -> None:
+    """Put a mode back that `pop_mode_if_on_top` took off."""
+    if _push is not None:
+        _push(mode)
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+def without_torch_function() -> Any:
+    """A context in which no mode and no tensor subclass sees our own look at a tensor."""
+    return getattr(torch._C, "DisableTorchFunction", _Nothing)()
+
+
+def node_sequence(node: Any) -> int:
+    """The creation number of an autograd node, or -1."""
+    try:
+        return int(node._sequence_nr())
+    except (AttributeError, TypeError, RuntimeError):
+        return -1
+
+
+def base_of_view(tensor: Any) -> Any:
+    """The tensor that a view looks into, or None."""
+    return getattr(tensor, "_base", None)
+
+
+# Python-level torch functions re-enter themselves through this function when a mode is on,
+# so the caller's frame lies two frames further out than for functions implemented in C++.
+_handler = getattr(torch.overrides, "handle_torch_function", None)
+REENTRY_CODE: CodeType | None = _handler.__code__ if isinstance(_handler, FunctionType) else None
+
+_CONTEXT_FILE = torch_contextlib.__file__
+
+
+def decorated_function(frame: FrameType) -> CodeType | None:
+    """The user's function, if `frame` is torch's wrapper around a decorated function."""
+    code = frame.f_code
+    if code.co_filename != _CONTEXT_FILE or "func" not in code.co_freevars:
+        return None
+    # Reading f_locals makes a snapshot that would hold the arguments for the frame's lifetime,
+    # hence the clear; the wrapper's own variables are not touched by it.
+    snapshot = frame.f_locals
+    function = snapshot.get("func")
+    if code.co_flags & 0x1 and type(snapshot) is dict:
+        snapshot.clear()
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
+        function = inner
+    found = getattr(function, "__code__", None)
+    return found if isinstance(found, CodeType) else None
+
+
+def force_eager() -> bool:
+    """Let compiled regions run eagerly, where each call can be seen; False if torch cannot."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    if stance is None:
+        return False
+    stance("force_eager")
+    return True
+
+
+def capabilities() -> list[tuple[str, bool, str]]:
+    """What can be watched on this torch: (what, available, what is lost without it)."""
+    hooks = hasattr(torch.optim.optimizer, "register_optimizer_step_pre_hook")
+    return [
+        ("torch calls", hasattr(torch.overrides, "TorchFunctionMode"), "nothing can be recorded"),
+        (
+            "autograd node numbers",
+            sequence_number is not _no_sequence_number,
+            "custom Functions and scripted code are not tied to the lines around them",
+        ),
+        (
+            "mode switched off in optimizer.step",
+            _push is not None and _pop is not None and _top is not None,
+            "optimizer steps run slower while watched",
+        ),
+        ("optimizer steps", hooks, "silent failures are not found"),
+        (
+            "decorated functions (@torch.no_grad())",
+            REENTRY_CODE is not None,
+            "the call is named instead of the decorator",
+        ),
+        (
+            "torch.compile regions, run eagerly",
+            hasattr(torch.compiler, "set_stance"),
+            "calls inside compiled regions are not seen",
+        ),
+    ]

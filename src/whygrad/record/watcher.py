@@ -1,0 +1,139 @@
+"""Switches recording on and off: the mode in each thread, the hooks and the patches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from whygrad.record import patches, torch_api
+from whygrad.record.asker import Asker
+from whygrad.record.events import Question
+from whygrad.record.mode import WatchingMode
+from whygrad.record.recorder import Recorder
+
+
+class Watcher:
+    """Everything that must be put in place to watch, and taken away after."""
+
+    def __init__(self, answer: Callable[[Question], None], max_operations: int) -> None:
+        self.recorder = Recorder(max_operations)
+        self.asker = Asker(self.recorder, answer)
+        self._thread = threading.local()
+        self._patches = patches.Patches()
+        self._handles: list[Any] = []
+        self._mode: WatchingMode | None = None
+        self._process = os.getpid()
+
+    def start(self) -> None:
+        patches.install(self._patches, self.recorder, self.current_mode)
+        patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
+        patches.after_record_function(self._patches, self._resume)
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+        _forget_in_children(self)
+        self._mode = self._enter()
+
+    def stop(self) -> None:
+        """Take everything away again; harmless when called twice."""
+        if self._mode is None:
+            return
+        mode, self._mode = self._mode, None
+        self._resume()
+        if not torch_api.pop_mode_if_on_top(mode):
+            mode.paused = True  # the program left a mode of its own on top: go quiet instead
+        self._thread.mode = None
+        for handle in self._handles:
+            handle.remove()
+        self._patches.undo()
+
+    def current_mode(self) -> WatchingMode | None:
+        """The mode of this thread, if it is watched."""
+        return getattr(self._thread, "mode", None)
+
+    def _enter(self) -> WatchingMode:
+        mode = WatchingMode(self.recorder, self.asker.on_failure, self.asker.on_backward)
+        mode.__enter__()  # type: ignore[no-untyped-call]
+        self._thread.mode = mode
+        return mode
+
+    def _enter_thread(self, thread: threading.Thread) -> None:
+        target = getattr(thread, "_target", None)
+        module = getattr(target, "__module__", None) or type(thread).__module__
+        if module.partition(".")[0] != "torch" and self._mode is not None:
+            try:
+                self._enter()
+            except Exception as fault:
+                self.recorder.fault(fault)
+
+    def _leave_thread(self) -> None:
+        mode = self.current_mode()
+        if mode is not None:
+            torch_api.pop_mode_if_on_top(mode)
+            self._thread.mode = None
+
+    # --- optimizer steps: one event "these parameters are about to move", and no other ---------
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        mode = self.current_mode()
+        if mode is None or mode.paused:
+            return
+        try:
+            closure = len(args) > 1 or bool(kwargs)
+            # With a closure the program's own forward and backward run inside the step.
+            if not closure:
+                self._thread.popped = torch_api.pop_mode_if_on_top(mode)
+                mode.paused = True
+            with torch_api.without_torch_function():
+                self.asker.before_step(optimizer, sys._getframe(1))
+        except Exception as fault:
+            self.recorder.fault(fault)
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._resume()
+        self.recorder.step += 1
+
+    def _resume(self) -> None:
+        """Watch again after a step, however it ended."""
+        mode = self.current_mode()
+        if mode is None or not mode.paused:
+            return
+        if getattr(self._thread, "popped", False):
+            self._thread.popped = False
+            torch_api.push_mode(mode)
+        mode.paused = False
+
+    def switch_off_for_good(self) -> None:
+        """In a forked child: the parent's record is not this process's to write."""
+        mode = self.current_mode()
+        if mode is not None:
+            mode.paused = True
+            torch_api.pop_mode_if_on_top(mode)
+            self._thread.mode = None
+
+
+def _forget_in_children(watcher: Watcher) -> None:
+    alive = weakref.ref(watcher)
+
+    def in_child() -> None:
+        parent = alive()
+        if parent is not None:
+            parent.switch_off_for_good()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=in_child)
+
+
+def torch_version() -> str:
+    return str(torch.__version__)

@@ -1,0 +1,236 @@
+"""Ties the stages together: recording feeds the graph, questions become findings, a session."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from whygrad._version import __version__
+from whygrad.diagnose.engine import build_case, diagnose, rank
+from whygrad.graph.flow import FlowGraph
+from whygrad.record.events import Question
+from whygrad.record.watcher import Watcher, torch_version
+from whygrad.session import ExceptionInfo, Finding, GraphNode, Program, Session
+from whygrad.settings import Settings
+from whygrad.source.ignores import ignored_codes
+from whygrad.source.spans import source_lines
+
+_CONTEXT_LINES = 3
+_MAX_GRAPH_NODES = 5_000
+
+active: list[Watch] = []  # the watches that are on, innermost last
+
+OnFinding = Callable[[Session, Finding], None]
+
+
+@dataclass(slots=True)
+class Answered:
+    """A finding with what is needed to confirm it again at the end."""
+
+    finding: Finding
+    stack: int
+    missing: dict[str, int] = field(default_factory=dict)  # name -> node, for missing gradients
+    shown: bool = False
+
+
+class Watch:
+    """Watches the program from start() to stop() and knows what it found."""
+
+    def __init__(
+        self, settings: Settings | None = None, on_finding: OnFinding | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.on_finding = on_finding
+        self.watcher = Watcher(self._answer, self.settings.max_operations)
+        self.watcher.asker.early_report = self._report_early
+        self._answered: list[Answered] = []
+        self._graph: list[GraphNode] = []
+        self._diagnosis_seconds = 0.0
+        self._unanswered: list[str] = []
+
+    def start(self) -> None:
+        self.watcher.start()
+        active.append(self)
+
+    def stop(self) -> None:
+        """Take all hooks away; harmless when called twice."""
+        if self in active:
+            active.remove(self)
+        self.watcher.stop()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is known so far, most important first."""
+        asker = self.watcher.asker
+        confirmed = []
+        for answered in self._answered:
+            finding = answered.finding
+            if answered.missing:
+                still = [
+                    name
+                    for name in finding.parameters
+                    if answered.missing.get(name) in asker.still_without
+                ]
+                if not still:
+                    continue  # it was only late: these parameters have had a gradient since
+                finding.parameters = still
+            repeats = [n for (_, stack), n in asker.repeated.items() if stack == answered.stack]
+            if finding.symptom == "raises" and repeats:
+                finding.count = max(finding.count, *repeats)
+            confirmed.append(finding)
+        return rank(confirmed)
+
+    def saw_uncaught(self, error: BaseException) -> None:
+        """The program ends with this exception; say so if its cause was out of sight."""
+        if isinstance(error, RuntimeError) and "grad" in str(error) and not self._answered:
+            self._unanswered.append(
+                f"no cause was found for {type(error).__name__}: {str(error).splitlines()[0]}"
+            )
+
+    def session(
+        self,
+        *,
+        argv: list[str] | None = None,
+        exit_code: int | None = None,
+        exception: ExceptionInfo | None = None,
+    ) -> Session:
+        """Everything as plain data."""
+        findings = self.findings
+        session = Session(
+            whygrad=__version__,
+            torch=torch_version(),
+            python=platform.python_version(),
+            platform=platform.platform(),
+            program=Program(argv or [], exit_code, exception),
+            findings=findings,
+            steps=self._steps(),
+            overhead=self._overhead(),
+            notes=self._notes(),
+            graph=self._graph,
+        )
+        for finding in findings:
+            _quote_sources(session, finding)
+        return session
+
+    def _steps(self) -> int:
+        recorder, asker = self.watcher.recorder, self.watcher.asker
+        return recorder.step - 1 if recorder.step > 1 else asker.backward_count
+
+    def _overhead(self) -> dict[str, float]:
+        recorder = self.watcher.recorder
+        events = recorder.events
+        sample = events[:: max(1, len(events) // 100)][:100]
+        each = sum(sys.getsizeof(e) + sys.getsizeof(e.inputs) + sys.getsizeof(e.shape) for e in sample)
+        return {
+            "operations": float(recorder.base + len(events)),
+            "operations_held": float(len(events)),
+            "record_bytes": each / len(sample) * len(events) if sample else 0.0,
+            "diagnosis_seconds": round(self._diagnosis_seconds, 4),
+        }
+
+    def _notes(self) -> list[str]:
+        recorder = self.watcher.recorder
+        notes = [*self._unanswered, *recorder.faults]
+        if recorder.base:
+            notes.append(
+                f"the record holds the last {len(recorder.events)} operations; "
+                f"{recorder.base} older ones were dropped (--max-operations)"
+            )
+        return notes
+
+    # --- answering ----------------------------------------------------------------------------
+
+    def _answer(self, question: Question) -> None:
+        began = time.perf_counter()
+        try:
+            recording = self.watcher.recorder.recording()
+            findings = [f for f in diagnose(recording, question) if self._wanted(f)]
+            nodes = {info.name: info.node for info in question.parameters}
+            for finding in findings:
+                self._keep(finding, question, nodes)
+            if findings and not self._graph:
+                self._graph = self._graph_of(question)
+        except Exception as fault:
+            self.watcher.recorder.fault(fault)
+        finally:
+            self._diagnosis_seconds += time.perf_counter() - began
+
+    def _keep(self, finding: Finding, question: Question, nodes: dict[str, int]) -> None:
+        place = finding.location
+        for known in self._answered:
+            other = known.finding
+            if (other.code, other.location.file, other.location.line) == (
+                finding.code,
+                place.file,
+                place.line,
+            ):
+                other.count += 1
+                return
+        targets = set(question.targets) if question.kind == "no-gradient" else set()
+        missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}
+        self._answered.append(Answered(finding, question.stack, missing))
+
+    def _wanted(self, finding: Finding) -> bool:
+        settings = self.settings
+        if settings.select and finding.code not in settings.select:
+            return False
+        if finding.code in settings.ignore:
+            return False
+        silenced = ignored_codes(finding.location.file, finding.location.line)
+        return not ({"*", finding.code} & silenced)
+
+    def _graph_of(self, question: Question) -> list[GraphNode]:
+        """The flow graph behind the question's roots, as it is saved with the session."""
+        case = build_case(self.watcher.recorder.recording(), question)
+        if case is None:
+            return []
+        names = {info.node: info.name for info in question.parameters}
+        nodes = sorted(case.graph.ancestors(case.roots or question.targets), reverse=True)
+        return [_graph_node(case.graph, case.places.node_span(n), n, names) for n in nodes][
+            :_MAX_GRAPH_NODES
+        ]
+
+    def _report_early(self) -> None:
+        """The first steps are over: what is silent by now will most likely stay so."""
+        if self.on_finding is None:
+            return
+        findings = self.findings
+        session: Session | None = None
+        for answered in self._answered:
+            if answered.shown or answered.finding not in findings:
+                continue
+            if answered.finding.symptom != "raises" and answered.finding.severity != "info":
+                session = session or self.session()
+                answered.shown = True
+                self.on_finding(session, answered.finding)
+
+
+def _graph_node(graph: FlowGraph, span: object, node: int, names: dict[int, str]) -> GraphNode:
+    event, source = graph.event(node), graph.source(node)
+    dtype = event.dtype if event is not None else source.dtype if source is not None else ""
+    shape = event.shape if event is not None else source.shape if source is not None else None
+    return GraphNode(
+        id=node,
+        op=event.op if event is not None else "leaf",
+        inputs=list(graph.inputs(node)),
+        state="live" if graph.live(node) else "cut" if graph.block(node) else "values",
+        shape=None if shape is None else [int(size) for size in shape],
+        dtype=str(dtype).removeprefix("torch."),
+        file=getattr(span, "file", ""),
+        line=getattr(span, "line", 0),
+        name=names.get(node, ""),
+    )
+
+
+def _quote_sources(session: Session, finding: Finding) -> None:
+    """Put the lines that a report of this finding quotes into the session."""
+    places = [finding.location, *(related.location for related in finding.related)]
+    windows = [(p.file, p.line, max(p.end_line, p.line)) for p in places]
+    if finding.fix is not None:
+        windows += [(e.file, e.line, e.line + len(e.before)) for e in finding.fix.edits]
+    for file, first, last in windows:
+        lines = source_lines(file, max(1, first - _CONTEXT_LINES), last + _CONTEXT_LINES)
+        session.sources.setdefault(file, {}).update(lines)

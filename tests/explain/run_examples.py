@@ -1,0 +1,44 @@
+"""Run programs one after the other in this process and print what became of each, as JSON.
+
+Reads a JSON list of `{"path", "parameters", "strict"}`: `parameters` are expressions to look
+up in the finished program, `strict` turns warnings into errors. One process for all of them,
+since importing torch takes longer than running any.
+"""
+
+import contextlib
+import io
+import json
+import runpy
+import sys
+import warnings
+
+import torch
+
+
+def gradient_of(expression: str, variables: dict) -> str:
+    gradient = eval(expression, variables).grad
+    if gradient is None:
+        return "none"
+    return "nonzero" if gradient.count_nonzero() else "zero"
+
+
+def outcome(path: str, parameters: list[str], strict: bool) -> dict:
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("error" if strict else "ignore")
+        try:
+            variables = runpy.run_path(path, run_name="__main__")
+        except Exception as error:
+            return {"raised": f"{type(error).__name__}: {error}", "gradients": {}}
+        finally:
+            torch.set_grad_enabled(True)
+    return {
+        "raised": None,
+        "gradients": {name: gradient_of(name, variables) for name in parameters},
+    }
+
+
+if __name__ == "__main__":
+    # Some of torch's warnings come once per process; here each program counts as the first.
+    torch.set_warn_always(True)
+    results = [outcome(**request) for request in json.load(sys.stdin)]
+    print(json.dumps(results))
