@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from command_helpers import FakeWatch
 
-from whygrad.session import Finding
-
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
@@ -33,19 +31,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> type[FakeWatch]:
     Running a program in this process changes what pytest itself lives on; all is put back.
     """
 
-    class Watch(FakeWatch):
-        findings: list[Finding] = []
-        early: list[Finding] = []
-        calls: list[str] = []
-        broken = ""
-
+    attributes = {"findings": [], "early": [], "calls": [], "broken": ""}
+    stand_in: type[FakeWatch] = type("Watch", (FakeWatch,), attributes)
     module = types.ModuleType("whygrad.watching")
-    module.Watch = Watch  # type: ignore[attr-defined]
+    module.Watch = stand_in  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "whygrad.watching", module)
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        monkeypatch.setattr(sys, name, None, raising=False)
-    return Watch
+    return stand_in

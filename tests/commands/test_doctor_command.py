@@ -55,9 +55,7 @@ def test_where_a_version_stands(version: str, standing: str) -> None:
     assert doctor._standing(version) == standing
 
 
-def test_without_torch(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out

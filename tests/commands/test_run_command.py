@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_helpers import FakeWatch, finding
+from command_helpers import FakeWatch, finding, run_python
 
 from whygrad.__main__ import main
 from whygrad.commands import run
@@ -73,9 +75,7 @@ def test_an_exit_is_no_uncaught_exception(program: Write, watch: Watch) -> None:
     assert watch.calls == ["start", "stop", "session"]
 
 
-def test_a_syntax_error_is_never_watched(
-    program: Write, watch: Watch, capsys: Captured
-) -> None:
+def test_a_syntax_error_is_never_watched(program: Write, watch: Watch, capsys: Captured) -> None:
     assert main(["run", program("a b")]) == 1
     assert watch.calls == []
     assert "SyntaxError" in capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_early_findings_are_shown_at_once_and_only_once(
         "model.py:3:1: error[frozen] frozen was found",
         "err",
         "model.py:1:1: error[detach-call] detach-call was found",
-        "whygrad: 2 findings in all, 1 shown above while the program ran",
+        "whygrad: 2 findings in all, 1 shown while the program ran",
     ]
 
 
@@ -137,8 +137,18 @@ def test_when_all_was_shown_early_the_recap_remains(
     watch.early = watch.findings = [finding()]
     main(["run", "--format", "concise", program()])
     assert capsys.readouterr().err.splitlines()[2:] == [
-        "whygrad: 1 finding in all, 1 shown above while the program ran"
+        "whygrad: 1 finding in all, 1 shown while the program ran"
     ]
+
+
+def test_an_early_finding_that_did_not_last_is_taken_back(
+    program: Write, watch: Watch, capsys: Captured
+) -> None:
+    watch.early = [finding("frozen", 3), finding("frozen", 4)]
+    watch.findings = [finding("frozen", 3)]
+    main(["run", "--format", "concise", program()])
+    recap = capsys.readouterr().err.splitlines()[-1]
+    assert recap.startswith("whygrad: 1 finding in all, 1 shown while the program ran; 1 more")
 
 
 def test_quiet_keeps_the_terminal_empty_and_writes_files(
@@ -172,9 +182,7 @@ def test_the_session_knows_the_exception(program: Write, watch: Watch) -> None:
         ("error", 3, 3),
     ],
 )
-def test_strict(
-    severity: str, exits_with: int, code: int, program: Write, watch: Watch
-) -> None:
+def test_strict(severity: str, exits_with: int, code: int, program: Write, watch: Watch) -> None:
     watch.findings = [finding(severity=severity)]
     script = program(f"raise SystemExit({exits_with})")
     assert main(["run", "--strict", script]) == code
@@ -206,11 +214,12 @@ def test_the_command_line_overrides_the_file(program: Write, watch: Watch) -> No
     assert watch.settings.max_operations == 9
 
 
-@pytest.mark.parametrize("options", [["--format", "html"], ["--max-operations", "0"], ["--js", "x"]])
-def test_options_that_argparse_refuses(options: list[str], program: Write, watch: Watch) -> None:
+@pytest.mark.parametrize("option", ["--format=html", "--max-operations=0", "--js=x", "--nope"])
+def test_options_that_argparse_refuses(option: str, program: Write, watch: Watch) -> None:
     with pytest.raises(SystemExit) as error:
-        main(["run", *options, program("raise AssertionError('must not run')")])
+        main(["run", option, program()])
     assert error.value.code == 2
+    assert watch.calls == []
 
 
 def refused(argv: list[str], capsys: Captured) -> str:
@@ -309,6 +318,9 @@ def test_an_output_that_fails_after_all(
     assert "error[detach-call]" in err
     assert err.splitlines()[-1].startswith("whygrad: cannot write ")
     assert Session.load("kept").findings == watch.findings
+    (tmp_path / "sub").mkdir()
+    assert main(["run", "-q", "--json", "sub/out.json", script]) == 2
+    assert capsys.readouterr().err.startswith("whygrad: cannot write ")
 
 
 @pytest.mark.parametrize("broken", ["start", "stop", "saw", "session"])
@@ -351,3 +363,39 @@ def test_an_interrupt_leaves_a_report(
     err = capsys.readouterr().err
     assert err.index("KeyboardInterrupt") < err.index("error[detach-call]")
     assert json.loads(Path("out.json").read_text())["program"]["exit_code"] == 130
+
+
+def test_ctrl_c_from_outside(program: Write, tmp_path: Path) -> None:
+    script = program("""
+        import atexit, time
+        atexit.register(print, "at exit", flush=True)
+        print("ready", flush=True)
+        time.sleep(30)
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whygrad", "run", "-v", "--json", "out.json", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert out == "at exit\n"
+    assert err.count("Traceback") == err.count("KeyboardInterrupt") == 1
+    assert err.index("KeyboardInterrupt") < err.index("whygrad: no finding")
+    assert json.loads((tmp_path / "out.json").read_text())["program"]["exit_code"] == 130
+
+
+def test_a_forked_child_that_comes_back_does_not_report(program: Write) -> None:
+    script = program("""
+        import os, sys
+        if os.fork() == 0:
+            sys.exit(5)
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
+    """)
+    code, out, err = run_python("-m", "whygrad", "run", "-v", script)
+    assert (code, out) == (0, "5\n")
+    assert err.count("never imported torch") == 1

@@ -61,10 +61,8 @@ def test_the_first_appearance_of_a_reentered_function_goes() -> None:
     handler = function(HANDLER, "__torch_function__", "args[0](False)")
     reenter = function(OVERRIDES, "handle_torch_function", "handler(*args)", handler=handler)
     names: dict[str, Any] = {"reenter": reenter, "raising": raising}
-    backward = function(
-        TENSOR, "backward", "reenter(names['self']) if not args else raising()", names=names, **names
-    )
-    names["self"] = backward
+    body = "raising() if args else reenter(names['backward'])"
+    names["backward"] = backward = function(TENSOR, "backward", body, names=names, **names)
     error = caught(function(USER, "train", "backward()", backward=backward))
     assert len(traceback.extract_tb(error.__traceback__)) == 6
     assert story(error) == [(USER, "train"), (TENSOR, "backward"), (AUTOGRAD, "backward")]

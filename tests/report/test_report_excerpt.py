@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_sessions import Sources, session_of
+from report_builders import Sources, session_of
 from rich.cells import cell_len
 
 from whygrad.report import render

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import report_sessions as sessions
 from jsonschema import Draft202012Validator, ValidationError
+from report_builders import Sources
 
 from whygrad.report import draw, load_schema, schema_path, to_json
 from whygrad.session import Edit, Session
@@ -48,7 +49,7 @@ def test_keys_of_a_finding() -> None:
     finding = report["findings"][0]
     assert finding["related"][1] == {
         "role": "surfaced",
-        "file": sessions.Sources.path("train"),
+        "file": Sources.path("train"),
         "line": 27,
         "column": 5,
         "end_line": 27,
@@ -59,7 +60,7 @@ def test_keys_of_a_finding() -> None:
     }
     assert finding["fix"]["edits"] == [
         {
-            "file": sessions.Sources.path("pooling"),
+            "file": Sources.path("pooling"),
             "line": 19,
             "end_line": 19,
             "before": ["    x = x.detach()"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from report_sessions import Sources, parameter, session_of
+from report_builders import Sources, parameter, session_of
 
 from whygrad.report import render
 from whygrad.session import Finding, Location, PathStep
@@ -93,3 +93,8 @@ def test_files_of_the_same_name_are_told_apart() -> None:
     rows = path_block(steps)
     assert "one/net.py:1" in rows[1]
     assert "two/net.py:1" in rows[2]
+
+
+def test_parameters_alone_are_listed() -> None:
+    rows = path_block([parameter("a", [1]), parameter("b", [2])], width=40)
+    assert [row.split()[:2] for row in rows[1:]] == [["a", "[1]"], ["b", "[2]"]]

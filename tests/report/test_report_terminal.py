@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import report_sessions as sessions
+from report_odd_sessions import EVIL
 from report_snapshots import FOLDER, assert_matches_snapshot
 
 from whygrad.report import render, render_finding
@@ -85,7 +86,7 @@ def test_lines_fit_the_width(build: Builder, width: int) -> None:
 
 def test_hostile_text_is_shown_escaped_and_never_sent() -> None:
     session = sessions.hostile_text()
-    session.findings[0].code = sessions.EVIL
+    session.findings[0].code = EVIL
     text = render(session, verbose=True)
     assert all(character == "\n" or character.isprintable() for character in text)
     assert "\\x1b[31mred" in text
@@ -114,7 +115,10 @@ def test_a_finding_with_no_place_still_says_why() -> None:
     lines = render(session).splitlines()
     assert lines[1] == ""
     assert lines[2].startswith("why: ")
-    assert lines[-1] == "more: whygrad explain detach-call"
+    assert lines[-2:] == [
+        "more: whygrad explain detach-call",
+        "      silence: `whygrad run --ignore detach-call`",
+    ]
 
 
 def test_checked_alone_stands_at_the_margin() -> None:

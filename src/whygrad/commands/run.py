@@ -101,8 +101,9 @@ def run(args: argparse.Namespace) -> int:
         session = watch.session(
             argv=args.program, exit_code=exit_code, exception=outcome.exception_info
         )
-        for fault in watch.faults + outcome.faults:
-            session.notes.append(fault)
+        faults = watch.faults + outcome.faults
+        session.notes += faults
+        for fault in [] if settings.quiet else faults:
             terminal.say(fault)
         exit_code = _report(session, settings, terminal, exit_code)
     if outcome.interrupted:

@@ -46,13 +46,22 @@ class TerminalReport:
                 stream.flush()
         rest = [finding for finding in session.findings if _place(finding) not in self._shown]
         if rest or not self._shown:
-            self._write(self._drawn(dataclasses.replace(session, findings=rest)))
+            text = self._drawn(dataclasses.replace(session, findings=rest))
+            is_long = text and self._settings.format == "full"
+            self._write("\n" + text if is_long else text)
         if self._shown:
-            self.say(_recap(len(session.findings), len(session.findings) - len(rest)))
+            self.say(self._recap(session.findings))
+
+    def _recap(self, findings: list[Finding]) -> str:
+        lasting = self._shown & {_place(finding) for finding in findings}
+        recap = f"{_counted(len(findings))} in all, {len(lasting)} shown while the program ran"
+        # A missing gradient can arrive later than it was missed.
+        withdrawn = len(self._shown - lasting)
+        return f"{recap}; {withdrawn} more shown then no longer count" if withdrawn else recap
 
     def say(self, line: str) -> None:
-        if not self._settings.quiet:
-            self._write(f"whygrad: {line}\n")
+        """One line that does not belong to the report, and is not kept back by `quiet`."""
+        self._write(f"whygrad: {line}\n")
 
     def _drawn(self, session: Session) -> str:
         from whygrad import report
@@ -75,6 +84,5 @@ def _place(finding: Finding) -> _Place:
     return finding.code, location.file, location.line, location.column
 
 
-def _recap(total: int, early: int) -> str:
-    findings = "1 finding" if total == 1 else f"{total} findings"
-    return f"{findings} in all, {early} shown above while the program ran"
+def _counted(findings: int) -> str:
+    return "1 finding" if findings == 1 else f"{findings} findings"

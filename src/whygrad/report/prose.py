@@ -65,9 +65,8 @@ def more(finding: Finding, pen: Pen, link: str | None) -> list[str]:
     head = pen.paint("strong", "more:")
     rows = [f"{head} {separator.join(map(pen.clean, parts))}"]
     at = finding.location
-    # Nobody should write comments into an installed package.
     if at.file and at.line > 0 and not is_library(at.file):
-        comment = f"`# whygrad: ignore[{finding.code}]`"
-        rows.append(pen.clean(f"silence: {comment} on {place(at, column=False)}"))
-        rows[-1] = "      " + rows[-1]
-    return rows
+        silence = f"`# whygrad: ignore[{finding.code}]` on {place(at, column=False)}"
+    else:  # there is no line to write a comment on, or it is in an installed package
+        silence = f"`whygrad run --ignore {finding.code}`"
+    return [*rows, "      " + pen.clean(f"silence: {silence}")]

@@ -78,6 +78,8 @@ def clip(text: str, width: int, ellipsis: str) -> str:
     """The beginning of the text, with an ellipsis if it does not fit."""
     if cells(text) <= width:
         return text
+    if width < cells(ellipsis):
+        return ""
     return _prefix(text, width - cells(ellipsis)).rstrip() + ellipsis
 
 

@@ -118,6 +118,14 @@ class Names:
         owner, _ = self.owner(root, self.scope_at(node))
         return owner.imports[root] + dot + rest if root in owner.imports else None
 
+    def defined(self, name: str, node: ast.AST) -> ScopeNode | None:
+        """The function or class statement that a plain name refers to, as seen from a node."""
+        owner, _ = self.owner(name, self.scope_at(node))
+        for scope in self.scopes.values():
+            if scope.parent is owner and getattr(scope.node, "name", None) == name:
+                return None if isinstance(scope.node, ast.Module) else scope.node
+        return None
+
     def _collect(self, tree: ast.Module) -> None:
         waiting: list[tuple[ast.AST, Scope, ast.stmt | None]] = [(tree, self.module, None)]
         while waiting:

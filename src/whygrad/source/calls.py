@@ -8,8 +8,6 @@ import builtins
 from whygrad.source.bindings import Names, dotted_name, first_part, is_static, parameter_names
 from whygrad.source.files import FunctionNode, SourceFile, load
 
-CALLED_THROUGH_INSTANCE = ("forward", "__call__")
-
 
 def bound_arguments(
     names: Names, call: ast.Call, wanted: frozenset[str], callee: tuple[str, int] | None
@@ -66,28 +64,34 @@ def _runs(names: Names, call: ast.Call, function: FunctionNode, class_name: str 
     imported = names.imported(dotted, call) if dotted else None
     written = getattr(call.func, "attr", None) or getattr(call.func, "id", None)
     name = imported.rpartition(".")[2] if imported else written
-    if isinstance(function, ast.Lambda):
-        return imported is None and not hasattr(builtins, name or "")
-    if name == function.name:
+    if name == getattr(function, "name", None):
         return True
-    if class_name is None:
-        return False
-    if function.name == "__init__":
-        return name == class_name
-    if function.name == "forward" and is_static(function):
-        return name == "apply"
-    if function.name in CALLED_THROUGH_INSTANCE:
-        return imported is None and not hasattr(builtins, name or "")
+    # An instance or a lambda can have any name but that of something else.
+    is_other = imported is not None
+    if isinstance(call.func, ast.Name):
+        is_other |= hasattr(builtins, call.func.id) or bool(names.defined(call.func.id, call))
+    match function:
+        case ast.Lambda():
+            return not is_other
+        case _ if class_name is None:
+            return False
+        case ast.FunctionDef(name="__init__"):
+            return name == class_name
+        case ast.FunctionDef(name="forward") if is_static(function):
+            return name == "apply"
+        case ast.FunctionDef(name="forward" | "__call__"):
+            return not is_other
     return False
 
 
 def _given_by_python(call: ast.Call, function: FunctionNode, class_name: str | None) -> int:
     """How many leading parameters the call does not write down: `self`, `cls` or `ctx`."""
-    if class_name is None or isinstance(function, ast.Lambda) or not function.args.args:
+    first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
+    if class_name is None or isinstance(function, ast.Lambda) or first is None:
         return 0
     if is_static(function):
         through_apply = isinstance(call.func, ast.Attribute) and call.func.attr == "apply"
-        return int(through_apply and function.args.args[0].arg == "ctx")
+        return int(through_apply and first.arg == "ctx")
     on_class = first_part(dotted_name(call.func) or "") == class_name
     through_class = isinstance(call.func, ast.Attribute) and on_class
     is_class_method = any(dotted_name(d) == "classmethod" for d in function.decorator_list)

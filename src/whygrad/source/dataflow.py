@@ -12,7 +12,7 @@ from whygrad.source.calls import bound_arguments
 from whygrad.source.files import SourceFile, load
 from whygrad.source.reaching import origins
 from whygrad.source.spans import Span
-from whygrad.source.tree import expression_at, statement_at
+from whygrad.source.tree import expression_at, is_method_call, statement_at
 from whygrad.source.values import reads
 
 MAX_REGIONS = 2000
@@ -57,8 +57,9 @@ def slice_back(span: Span, *, arguments_of_call: bool = True) -> Slice | None:
         node = statement_at(span)
     match node:
         case ast.Call(func=func, args=arguments, keywords=keywords) if arguments_of_call:
-            receiver = [func.value] if isinstance(func, ast.Attribute) else [func]
-            pieces = [*receiver, *arguments, *(k.value for k in keywords)]
+            pieces = [*arguments, *(k.value for k in keywords)]
+            if isinstance(func, ast.Attribute) and is_method_call(source, node):
+                pieces.append(func.value)
             return _slice(source, names, node, reads(node), pieces)
         case ast.expr():
             return _slice(source, names, node, reads(node), [node])

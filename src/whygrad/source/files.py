@@ -7,6 +7,7 @@ has no lines, or lines and no tree. Columns are 1-based characters with an exclu
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import linecache
 import re
@@ -93,10 +94,11 @@ class SourceFile:
         return self.lines[number - 1].rstrip("\n") if 0 < number <= len(self.lines) else ""
 
     def line_extent(self, number: int) -> Extent:
-        """The whole line without its indentation."""
+        """The code on a line: without indentation, and without a comment behind it."""
         text = self.line(number)
+        code = text.removesuffix(self.comments.get(number, "")).rstrip("; \t") or text.rstrip()
         start = len(text) - len(text.lstrip())
-        return number, start + 1, number, max(len(text.rstrip()), start) + 1
+        return number, start + 1, number, max(len(code), start) + 1
 
     def text(self, extent: Extent) -> str:
         line, column, end_line, end_column = extent
@@ -172,13 +174,12 @@ class SourceFile:
 
     def knows(self, code: types.CodeType, position: Position) -> bool:
         """Whether this text compiles to an instruction at this position."""
-        same = self._compiled.get(code.co_firstlineno, ())
-        return any(position in candidate.co_positions() for candidate in same)
-
-    def knows_line(self, code: types.CodeType, line: int) -> bool:
-        """The weaker check, for code that an import hook rewrote."""
-        same = self._compiled.get(code.co_firstlineno, ())
-        return any(line == entry[2] for candidate in same for entry in candidate.co_lines())
+        return any(
+            position in candidate.co_positions()
+            for candidate in self._compiled.get(code.co_firstlineno, ())
+            # Names may differ (notebooks rename modules), but a function stays a function.
+            if not (candidate.co_flags ^ code.co_flags) & inspect.CO_OPTIMIZED
+        )
 
 
 _files: dict[str, SourceFile] = {}

@@ -19,7 +19,7 @@ def apply(source: SourceFile, changes: list[Change]) -> list[str]:
     """The file's lines with the text at some extents replaced."""
     lines = source.plain_lines
     for (line, column, end_line, end_column), new in sorted(changes, reverse=True):
-        if not 0 < line <= end_line <= len(lines):
+        if not 0 < line <= end_line <= len(lines) or end_column - 1 > len(lines[end_line - 1]):
             return []
         text = lines[line - 1][: column - 1] + new + lines[end_line - 1][end_column - 1 :]
         lines[line - 1 : end_line] = text.split("\n")

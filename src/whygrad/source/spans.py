@@ -62,7 +62,7 @@ def _extent(
 ) -> Extent | None:
     line = position[0] or 0
     if source.lines and not source.knows(code, position):
-        return source.line_extent(line) if source.knows_line(code, line) else None
+        return None
     match position:
         case (int(), int(end_line), int(offset), int(end_offset)):
             end = end_line, source.column(end_line, end_offset)

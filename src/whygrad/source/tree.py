@@ -7,7 +7,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-from whygrad.source.bindings import Names, base_name, dotted_name, names_of, pairs
+from whygrad.source.bindings import Names, base_name, dotted_name, first_part, names_of, pairs
 from whygrad.source.files import (
     FUNCTIONS,
     FunctionNode,
@@ -137,15 +137,8 @@ def full_name(source: SourceFile, node: ast.AST | None) -> str | None:
     imported = _imported(names, dotted, node)
     if imported is not None or "." not in dotted:
         return imported or dotted
-    root, _, _ = dotted.partition(".")
-    owner, _ = names.owner(root, names.scope_at(node))
-    defined = any(
-        isinstance(scope, ast.ClassDef)
-        and scope.name == root
-        and names.scopes[scope].parent is owner
-        for scope in names.scopes
-    )
-    return dotted if defined else "." + dotted.rpartition(".")[2]
+    known = isinstance(names.defined(first_part(dotted), node), ast.ClassDef)
+    return dotted if known else "." + dotted.rpartition(".")[2]
 
 
 def enclosing_with(span: Span, names: set[str]) -> Span | None:
