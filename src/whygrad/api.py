@@ -17,7 +17,7 @@ from whygrad.watching import Watch, active
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class watch:  # noqa: N801 (used like a function: `with whygrad.watch():`, `@whygrad.watch()`)
+class watch:
     """Watch the code in a `with` block, or each call of a decorated function.
 
     Findings are in `findings`, and are shown on stderr when the block ends or raises unless

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -60,7 +61,7 @@ def _ask_tensor(tensor: Any, name: str, watch: Watch | None, frame: FrameType) -
             f"{_some_names(leaves, watch)}."
         )
     if watch is not None:
-        found = _diagnose(watch, "asked", [tensor], [], frame, name)
+        found = _diagnose(watch, "asked", [tensor], [], frame)
         if found is not None:
             return found
         return Answer(f"`{name}` has no history, and the record shows no cut behind it.")
@@ -81,10 +82,10 @@ def _ask_leaf(tensor: Any, name: str, watch: Watch | None, frame: FrameType) -> 
             f"`{name}` is a leaf that asks for gradients and has none: no backward() has reached "
             f"it, or its gradient was cleared. {_HINT}"
         )
-    roots = [node for _, nodes, _ in reversed(watch.watcher.asker.backwards) for node in nodes]
+    roots = watch.watcher.asker.roots_since(0)
     if not roots:
         return Answer(f"`{name}` has no gradient yet: no backward() has been watched.")
-    found = _diagnose(watch, "no-gradient", roots, [tensor], frame, name)
+    found = _diagnose(watch, "no-gradient", roots, [tensor], frame)
     if found is not None:
         return found
     used = watch.watcher.recorder.node_of(tensor) is not None
@@ -93,7 +94,7 @@ def _ask_leaf(tensor: Any, name: str, watch: Watch | None, frame: FrameType) -> 
 
 
 def _diagnose(
-    watch: Watch, kind: Any, roots: list[Any], targets: list[Any], frame: FrameType, name: str
+    watch: Watch, kind: Any, roots: Iterable[Any], targets: list[Any], frame: FrameType
 ) -> Answer | None:
     """Put the question to the record, like a failure would."""
     recorder = watch.watcher.recorder
@@ -107,6 +108,7 @@ def _diagnose(
     question = Question(
         kind=kind,
         roots=tuple(dict.fromkeys(node(root) for root in roots)),
+        root_stacks=watch.watcher.asker.roots_since(0),
         targets=tuple(node(target) for target in targets),
         stack=recorder.frames.stack(frame),
         step=recorder.step,
@@ -167,10 +169,10 @@ def _ask_module(module: Any, name: str, watch: Watch | None, frame: FrameType) -
         if missing:
             answer.text += f"{os.linesep * 2}{_HINT}"
         return answer
-    roots = [node for _, nodes, _ in reversed(watch.watcher.asker.backwards) for node in nodes]
+    roots = watch.watcher.asker.roots_since(0)
     used = [p for p in missing if watch.watcher.recorder.node_of(p) is not None]
     if used and roots:
-        found = _diagnose(watch, "no-gradient", roots, used, frame, name)
+        found = _diagnose(watch, "no-gradient", roots, used, frame)
         if found is not None:
             answer.finding, answer.session = found.finding, found.session
     return answer

@@ -123,7 +123,9 @@ class Watch:
         recorder = self.watcher.recorder
         events = recorder.events
         sample = events[:: max(1, len(events) // 100)][:100]
-        each = sum(sys.getsizeof(e) + sys.getsizeof(e.inputs) + sys.getsizeof(e.shape) for e in sample)
+        each = sum(
+            sys.getsizeof(e) + sys.getsizeof(e.inputs) + sys.getsizeof(e.shape) for e in sample
+        )
         return {
             "operations": float(recorder.base + len(events)),
             "operations_held": float(len(events)),

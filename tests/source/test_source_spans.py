@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from source_helpers import Probe, execute, find, spans_of, text_at, watch, write
 
+from whygrad.source import spans
 from whygrad.source.spans import Span, line_span, location, source_lines, span_of
 
 
@@ -120,6 +121,8 @@ def test_a_class_statement_is_only_its_head(tmp_path: Path) -> None:
     assert span is not None and text_at(span) == "class A(metaclass=note):"
 
 
+PACKAGE = Path(spans.__file__).parent
+
 CALLBACK = """
 def f(note):
     x = 1
@@ -210,6 +213,24 @@ def test_doctest_sources_are_found() -> None:
     )
     assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
     assert found == {"note()": "x = [note(),"}
+
+
+def _called_as() -> str:
+    frame = sys._getframe(1)
+    span = span_of(frame.f_code, frame.f_lasti)
+    return text_at(span) if span is not None else ""
+
+
+def test_code_that_pytest_rewrites_keeps_its_places() -> None:
+    assert _called_as() + "!" == "_called_as()!"
+
+
+def test_nothing_here_imports_torch() -> None:
+    names = [f"whygrad.source.{path.stem}" for path in PACKAGE.glob("[!_]*.py")]
+    program = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (len(names) > 5, result.stdout) == (True, "False\n")
 
 
 def test_missing_columns_give_the_whole_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from whygrad.graph.flow import FlowGraph
 from whygrad.graph.places import Places
 from whygrad.graph.separate import Separation
 from whygrad.record.events import ParameterInfo, Question
+from whygrad.source.arguments import argument_text
 from whygrad.source.spans import Span
 from whygrad.source.tree import assigned_names, receiver_text
 
@@ -58,13 +59,18 @@ class Case:
 
     def shape(self, node: int) -> list[int] | None:
         event = self.graph.event(node)
-        shape = event.shape if event is not None else getattr(self.graph.source(node), "shape", None)
+        shape = (
+            event.shape if event is not None else getattr(self.graph.source(node), "shape", None)
+        )
         return None if shape is None else [int(size) for size in shape]
 
     @property
     def surface(self) -> Span | None:
-        """Where the program noticed: the innermost place of the user's own code."""
-        return self.user_span(self.question.stack)
+        """Where it surfaced: the failing call, or the backward() that left gradients out."""
+        root = self.roots[0] if self.roots else None
+        for separation in self.separations[:1]:
+            root = separation.root
+        return self.user_span(self.question.root_stacks.get(root or 0, self.question.stack))
 
     def user_span(self, stack: int) -> Span | None:
         spans = self.places.spans(stack)
@@ -78,6 +84,8 @@ class Case:
         """The variable on which backward() was called."""
         surface = self.surface
         text = receiver_text(surface) if surface is not None else None
+        if self.question.kind == "asked" and surface is not None:
+            text = argument_text(surface, 0, "thing")
         if text and len(text) <= 30 and "\n" not in text:
             return text
         return "loss"

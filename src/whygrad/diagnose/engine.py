@@ -72,7 +72,8 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         return case
     if question.kind == "no-gradient":
         case.roots, case.leaves = question.roots, list(question.targets)
-        _search(case)
+        if case.leaves:
+            _search(case)
         return case
     no_graph = _NO_GRAPH.search(question.error_text)
     if question.kind == "asked":

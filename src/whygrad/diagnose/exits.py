@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whygrad.diagnose.case import Case
+from whygrad.graph.flow import Block
 from whygrad.graph.separate import Separation
 from whygrad.source.tree import callee_name
 
@@ -25,6 +26,12 @@ def exit_of(case: Case, separation: Separation) -> int | None:
             if first.file == second.file and overlap:
                 return cuts[1].node
     return None
+
+
+def further_cuts(case: Case, separation: Separation) -> list[Block]:
+    """The cuts after the first, where a detach and the exit it prepares count as one."""
+    prepared = separation.first.kind == "detach" and exit_of(case, separation) is not None
+    return separation.cuts[2:] if prepared else separation.cuts[1:]
 
 
 def rebuilds(case: Case, exit_node: int) -> bool:

@@ -6,6 +6,7 @@ import ast
 
 from whygrad.diagnose import words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.exits import further_cuts
 from whygrad.graph.flow import Block
 from whygrad.graph.separate import Separation, reached
 from whygrad.record.ops import display_name
@@ -108,7 +109,7 @@ def surfaced(case: Case, separation: Separation | None, where: Span) -> list[Rel
         return []
     if question.kind == "no-gradient":
         missing = len(separation.targets) if separation is not None else 0
-        label = f"{words.count(missing, 'parameter')} had no gradient when the optimizer stepped"
+        label = f"runs, and leaves {words.count(missing, 'parameter')} without a gradient"
     elif question.error_text:
         label = f"{question.error_type}: {words.first_line(question.error_text)}"
     else:
@@ -134,7 +135,7 @@ def _via(case: Case, separation: Separation | None, surface: Span) -> Related | 
 
 def _further_cuts(case: Case, separation: Separation, where: Span) -> list[Related]:
     found = []
-    for cut in separation.cuts[1:]:
+    for cut in further_cuts(case, separation):
         span = cut_span(case, cut.node)
         if span is not None and span != where:
             found.append(Related("cut", location(span), "gradient is cut here as well"))
@@ -157,8 +158,9 @@ def _checked(case: Case, separation: Separation) -> list[str]:
     total = len(separation.targets)
     if case.raises and len(case.separations) == 1:
         total = len(case.leaves)
-    freed = separation.freed_alone
-    if len(separation.cuts) == 1:
+    further = further_cuts(case, separation)
+    if not further:
+        freed = separation.freed_together
         restored = (
             f"Restoring this one edge in the recorded graph lets {freed} of {total} "
             f"parameters reach {root}."
@@ -168,13 +170,12 @@ def _checked(case: Case, separation: Separation) -> list[str]:
         if around:
             return [f"{restored} Other paths between them are cut too."]
         return [f"it is the only cut. {restored}"]
-    further = len(separation.cuts) - 1
-    places = [cut_span(case, cut.node) for cut in separation.cuts[1:]]
+    places = [cut_span(case, cut.node) for cut in further]
     lines = ", ".join(dict.fromkeys(words.at(span) for span in places if span is not None))
     return [
-        f"restoring this edge alone is not enough: {words.count(further, 'more cut')} "
-        f"({lines}) lie{'s' if further == 1 else ''} between it and {root}. Restoring all of "
-        f"them lets {separation.freed_together} of {total} parameters reach {root}."
+        f"restoring this edge alone is not enough: {words.count(len(further), 'more cut')} "
+        f"({lines}) lie{'s' if len(further) == 1 else ''} between it and {root}. Restoring all "
+        f"of them lets {separation.freed_together} of {total} parameters reach {root}."
     ]
 
 
@@ -184,7 +185,7 @@ def _other_keys(case: Case, separation: Separation) -> set[tuple[object, ...]]:
         for node in case.graph.ancestors([separation.root])
         if (block := case.graph.block(node)) is not None
     }
-    return keys - {separation.first.key}
+    return keys - {cut.key for cut in separation.cuts}
 
 
 def _inferred_links(case: Case, separation: Separation) -> list[str]:
@@ -250,8 +251,8 @@ def _step(case: Case, node: int, state: str) -> PathStep:
     event = case.graph.event(node)
     span = case.places.node_span(node)
     return PathStep(
-        kind="op" if event is not None else "source",
-        name=display_name(event.op) if event is not None else case.name(node),
+        kind="op",
+        name=display_name(event.op) if event is not None else "new tensor",
         state=state,  # type: ignore[arg-type]
         shape=case.shape(node),
         file=span.file if span is not None else "",

@@ -118,6 +118,8 @@ class FlowGraph:
         if event.mode > 0:
             switch = self.recording.switches[event.mode]
             if switch.inside_torch:
+                if switch.site != event.site:
+                    return None  # torch runs the program's own code: checkpoint() and its like
                 return Block("torch-switch", ("torch-switch", event.site), node)
             return Block("switch", ("switch", event.mode), node)
         if event.mode == INFERENCE_UNSEEN:

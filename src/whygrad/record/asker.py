@@ -104,6 +104,15 @@ class Asker:
         stack = self.recorder.frames.stack(frame)
         self.backwards.append((self.backward_count, roots, stack))
 
+    def roots_since(self, number: int) -> dict[int, int]:
+        """Root -> stack of the backward calls after the given one, the latest first."""
+        return {
+            node: stack
+            for count, nodes, stack in reversed(self.backwards)
+            if count > number
+            for node in nodes
+        }
+
     def before_step(self, optimizer: Any, frame: Any) -> None:
         """An optimizer is about to step: has each of its parameters ever had a gradient?"""
         state = self.optimizers.get(optimizer)
@@ -145,12 +154,7 @@ class Asker:
             return
         nodes = [node for p in missing if (node := recorder.node_of(p)) is not None]
         self.still_without.update(nodes)
-        roots = [
-            node
-            for number, roots, _ in reversed(self.backwards)
-            if number > state.last_backward
-            for node in roots
-        ]
+        roots = self.roots_since(state.last_backward)
         frozen = any(
             source.parameter and not source.requires_grad for source in recorder.sources.values()
         )
@@ -158,7 +162,8 @@ class Asker:
             self.answer(
                 Question(
                     kind="no-gradient",
-                    roots=tuple(dict.fromkeys(roots)),
+                    roots=tuple(roots),
+                    root_stacks=roots,
                     targets=tuple(nodes),
                     stack=recorder.frames.stack(frame),
                     step=recorder.step,

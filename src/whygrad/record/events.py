@@ -86,12 +86,12 @@ class Question:
     kind: QuestionKind
     roots: tuple[int, ...]  # nodes the gradient starts from
     targets: tuple[int, ...]  # nodes that should get one and did not
-    stack: int
+    stack: int  # where it was noticed
     step: int
     error_type: str = ""
     error_text: str = ""
     parameters: list[ParameterInfo] = field(default_factory=list)
-    variables: dict[int, str] = field(default_factory=dict)  # node -> the user's variable name
+    root_stacks: dict[int, int] = field(default_factory=dict)  # root -> where backward() was
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ def classify_file(filename: str) -> int:
 
 # One line on purpose: every instruction of it then has the line number that it is given.
 # fmt: off
-def _relay(func: Any, args: Any, kwargs: Any) -> Any: return func(*args, **kwargs)  # noqa: E704
+def _relay(func: Any, args: Any, kwargs: Any) -> Any: return func(*args, **kwargs)
 # fmt: on
 
 

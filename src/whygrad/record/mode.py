@@ -49,9 +49,7 @@ class WatchingMode(TorchFunctionMode):
         self.roles: dict[Any, tuple[Role, str, bool]] = {}
         self.relays = recorder.frames.relays
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         known = self.roles.get(func)
         if known is None:
             known = self._learn(func)

@@ -385,15 +385,15 @@ class Recorder:
             node = self._append(op, inputs, False, result, frame, switches, evidence, not inputs)
             self.entries[id(result)] = Entry(_ref(result), node, False)
 
-    def returned(
-        self, op: str, args: Any, kwargs: Any, frame: FrameType, result: Any
-    ) -> None:
+    def returned(self, op: str, args: Any, kwargs: Any, frame: FrameType, result: Any) -> None:
         """Give a tensor just made from Python data its link to where the data left torch."""
         node = self.node_of(result)
         index = -1 if node is None else node - self.base
         if index < 0 or index >= len(self.events) or self.events[index].inputs:
             return
-        data = args[-1] if op in ("full", "new_tensor", "new_full", "fill_") else (args or (None,))[0]
+        data = (
+            args[-1] if op in ("full", "new_tensor", "new_full", "fill_") else (args or (None,))[0]
+        )
         if kwargs:
             data = kwargs.get("data", kwargs.get("fill_value", data))
         came_from = self._exit_of_array(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -102,9 +103,13 @@ def force_eager() -> bool:
     return True
 
 
+def _has_step_hooks() -> bool:
+    module = importlib.import_module("torch.optim.optimizer")
+    return hasattr(module, "register_optimizer_step_pre_hook")
+
+
 def capabilities() -> list[tuple[str, bool, str]]:
     """What can be watched on this torch: (what, available, what is lost without it)."""
-    hooks = hasattr(torch.optim.optimizer, "register_optimizer_step_pre_hook")
     return [
         ("torch calls", hasattr(torch.overrides, "TorchFunctionMode"), "nothing can be recorded"),
         (
@@ -117,7 +122,7 @@ def capabilities() -> list[tuple[str, bool, str]]:
             _push is not None and _pop is not None and _top is not None,
             "optimizer steps run slower while watched",
         ),
-        ("optimizer steps", hooks, "silent failures are not found"),
+        ("optimizer steps", _has_step_hooks(), "silent failures are not found"),
         (
             "decorated functions (@torch.no_grad())",
             REENTRY_CODE is not None,

@@ -17,7 +17,10 @@ CODE = "inference-tensor"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
-    if case.question.kind != "operation-raised" or "nference tensor" not in case.question.error_text:
+    if (
+        case.question.kind != "operation-raised"
+        or "nference tensor" not in case.question.error_text
+    ):
         return
     for node in case.question.targets:
         finding = _explain(case, node)
@@ -92,8 +95,10 @@ def _calls_into(case: Case, event: Event, where: Span) -> list[Span]:
     """The call through which the program entered the function that makes inference tensors."""
     spans = case.places.spans(event.stack)
     for inner, outer in zip(spans, spans[1:], strict=False):
-        if inner.file == where.file and function_name(inner.file, inner.first_line) and (
-            inner.first_line <= where.line <= inner.end_line
+        if (
+            inner.file == where.file
+            and function_name(inner.file, inner.first_line)
+            and (inner.first_line <= where.line <= inner.end_line)
         ):
             return [outer]
     return []

@@ -36,7 +36,7 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
     op = display_name(event.op)
     dtype = str(event.dtype).removeprefix("torch.")
     gives, instead = operations.consequence(event.op)
-    kind = f", of type {dtype}" if not case.graph.floating(separation.first.node) else ""
+    kind = f", of type {dtype}," if not case.graph.floating(separation.first.node) else ""
     return story.cut_finding(
         case,
         separation,
@@ -95,5 +95,3 @@ def _deliberate(case: Case) -> str:
         "if it is deliberate (a hard decision), these parameters need another way to learn: "
         "a loss of their own, a straight-through estimator or a log_prob term."
     )
-
-
