@@ -29,8 +29,8 @@ _KNOWN: dict[str, tuple[str, str]] = {
     "bucketize": ("it gives positions", "interpolate between the neighbours"),
     "unique": ("it gives distinct values", "work on the values themselves"),
 }
-_COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge", "isclose", "equal", "greater", "less"])
-_CAST_OPS = frozenset(["to", "type", "int", "long", "short", "bool", "byte", "char", "type_as", "view"])
+_COMPARISONS = frozenset("eq ne lt le gt ge isclose equal greater less".split())
+_CAST_OPS = frozenset("to type int long short bool byte char type_as view".split())
 
 
 def consequence(op: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 
 from whygrad.diagnose import words
 from whygrad.diagnose.case import Case
@@ -192,7 +193,7 @@ def _inferred_links(case: Case, separation: Separation) -> list[str]:
     """Which edges of the path were not seen but followed through the source."""
     notes = []
     nodes = separation.path.nodes
-    for feeder, node in zip(nodes, nodes[1:], strict=False):
+    for feeder, node in pairwise(nodes):
         exit_span, back = case.places.node_span(feeder), case.places.node_span(node)
         if exit_span is None or back is None or not case.graph.is_exit(feeder):
             continue

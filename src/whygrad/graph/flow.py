@@ -77,7 +77,7 @@ class FlowGraph:
         return source is not None and source.requires_grad
 
     def trainable_leaf(self, node: int) -> bool:
-        """A tensor that asks for gradients of its own: a parameter, or randn(requires_grad=True)."""
+        """A tensor that asks for a gradient of its own: a parameter, or randn(requires_grad=True)."""
         event = self.event(node)
         if event is not None:
             return event.live and not event.inputs

@@ -69,7 +69,7 @@ class WatchingMode(TorchFunctionMode):
             # Our frames must not keep the arguments alive in the program's traceback.
             trace, args, kwargs, frame = error.__traceback__, None, None, None
             inner = trace.tb_next.tb_next if trace is not None and trace.tb_next else None
-            raise error.with_traceback(inner)
+            raise error.with_traceback(inner)  # noqa: B904 (the same error, not a new one)
         try:
             if types:
                 with torch._C.DisableTorchFunctionSubclass():

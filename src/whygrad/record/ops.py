@@ -19,12 +19,26 @@ class Role(IntEnum):
 
 
 EXITS = frozenset(
-    ["item", "tolist", "numpy", "__float__", "__int__", "__index__", "__complex__", "__array__", "__dlpack__"]
+    "item tolist numpy __float__ __int__ __index__ __complex__ __array__ __dlpack__".split()
 )
 
 # Looking at a tensor: no values flow from these into later tensors.
 IGNORED = frozenset(
-    ["size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "data_ptr", "untyped_storage", "storage", "is_contiguous", "is_complex", "is_floating_point", "is_signed", "is_inference", "is_pinned", "is_shared", "is_same_size", "is_set_to", "is_conj", "is_neg", "is_coalesced", "is_nonzero", "is_distributed", "is_tensor", "is_storage", "element_size", "get_device", "has_names", "_version", "_is_view", "_nnz", "dense_dim", "sparse_dim", "_is_all_true", "_is_zerotensor", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "__len__", "__repr__", "__str__", "__format__", "__hash__", "__bool__", "__contains__", "__dir__", "__iter__", "__reduce_ex__", "__reduce__", "__setstate__", "__dlpack_device__", "__array_priority__", "_record_function_enter_new", "_record_function_exit", "_RecordFunction", "result_type", "can_cast", "promote_types", "broadcast_shapes", "equal", "allclose", "is_grad_enabled", "finfo", "iinfo", "set_printoptions", "manual_seed", "get_default_dtype", "set_default_dtype", "_has_compatible_shallow_copy_type", "share_memory_", "_typed_storage", "__cuda_array_interface__", "names", "refine_names", "module_load", "_autocast_to_full_precision", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype"]
+    """
+    size dim ndimension numel nelement stride storage_offset data_ptr untyped_storage storage
+    is_contiguous is_complex is_floating_point is_signed is_inference is_pinned is_shared
+    is_same_size is_set_to is_conj is_neg is_coalesced is_nonzero is_distributed is_tensor
+    is_storage element_size get_device has_names
+    _version _is_view _nnz dense_dim sparse_dim _is_all_true _is_zerotensor
+    register_hook register_post_accumulate_grad_hook retain_grad
+    __len__ __repr__ __str__ __format__ __hash__ __bool__ __contains__ __dir__ __iter__
+    __reduce_ex__ __reduce__ __setstate__ __dlpack_device__ __array_priority__
+    _record_function_enter_new _record_function_exit _RecordFunction result_type can_cast
+    promote_types broadcast_shapes equal allclose is_grad_enabled finfo iinfo
+    set_printoptions manual_seed get_default_dtype set_default_dtype
+    share_memory_ _typed_storage __cuda_array_interface__ names refine_names module_load
+    _autocast_to_full_precision is_autocast_enabled set_autocast_enabled get_autocast_dtype
+    """.split()
 )
 
 # Properties whose value is a tensor with the same numbers; all others are looks.
@@ -34,23 +48,35 @@ DETACHING = frozenset(["detach", "detach_", "data", "detach_copy"])
 
 # Tensors made from Python or numpy values: the return of what left torch.
 REBUILDING = frozenset(
-    ["tensor", "as_tensor", "asarray", "scalar_tensor", "from_numpy", "from_dlpack", "frombuffer", "new_tensor", "new_full", "full", "full_like", "fill_", "fill", "Tensor", "new", "sparse_coo_tensor", "Variable", "Parameter", "new_empty_strided"]
+    """
+    tensor as_tensor asarray scalar_tensor from_numpy from_dlpack frombuffer new_tensor new_full
+    full full_like fill_ fill Tensor new sparse_coo_tensor Variable Parameter new_empty_strided
+    """.split()
 )
 
 # Outputs of these never require grad even where their numbers are floating point.
 NEVER_DIFFERENTIABLE = frozenset(
-    ["histc", "histogram", "bincount", "linspace", "logspace", "arange", "one_hot", "multinomial", "normal", "poisson", "binomial", "rand_like", "randn_like", "empty_like", "zeros_like", "ones_like", "new_zeros", "new_ones", "new_empty", "randint_like"]
+    """
+    histc histogram bincount linspace logspace arange one_hot multinomial normal poisson binomial
+    rand_like randn_like empty_like zeros_like ones_like new_zeros new_ones new_empty randint_like
+    """.split()
 )
 
 # Only shape, dtype and device of the argument count: no value flows at all.
 SHAPE_ONLY = frozenset(
-    ["rand_like", "randn_like", "empty_like", "zeros_like", "ones_like", "new_zeros", "new_ones", "new_empty", "randint_like", "full_like", "new_full", "zero_", ".grad"]
+    """
+    rand_like randn_like empty_like zeros_like ones_like new_zeros new_ones new_empty randint_like
+    full_like new_full zero_ .grad
+    """.split()
 )
 
 GRADIENT = ".grad"  # the property; `grad` is torch.autograd.grad
 
 IN_PLACE_DUNDERS = frozenset(
-    ["__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__imatmul__", "__setitem__"]
+    """
+    __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__
+    __ixor__ __ilshift__ __irshift__ __imatmul__ __setitem__
+    """.split()
 )
 
 

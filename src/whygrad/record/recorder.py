@@ -242,7 +242,7 @@ class Recorder:
         return entry.node if entry is not None and entry.ref() is tensor else None
 
     def _woken(self, tensor: Any, entry: Entry, frame: FrameType) -> Entry:
-        """A tensor recorded without gradient has one now: flagged, or a custom Function's output."""
+        """Recorded without gradient, it has one now: flagged, or a custom Function's output."""
         if tensor.is_leaf:
             if entry.node < 0:
                 self.sources[entry.node].requires_grad = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from whygrad.diagnose import story, words
 from whygrad.diagnose.case import Case
@@ -94,7 +95,7 @@ def _made_in_inference(case: Case, node: int) -> tuple[Event, Switch] | None:
 def _calls_into(case: Case, event: Event, where: Span) -> list[Span]:
     """The call through which the program entered the function that makes inference tensors."""
     spans = case.places.spans(event.stack)
-    for inner, outer in zip(spans, spans[1:], strict=False):
+    for inner, outer in pairwise(spans):
         if (
             inner.file == where.file
             and function_name(inner.file, inner.first_line)

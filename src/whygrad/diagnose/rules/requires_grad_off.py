@@ -17,7 +17,10 @@ CODE = "requires-grad-off"
 
 # Constructors that accept requires_grad=True, and whose result a person may want to train.
 _MAKERS = frozenset(
-    ["tensor", "randn", "rand", "zeros", "ones", "full", "empty", "normal", "eye", "linspace", "arange", "rand_like", "randn_like", "zeros_like", "ones_like", "full_like", "empty_like", "new_tensor", "new_zeros", "new_ones", "new_full", "scalar_tensor"]
+    """
+    tensor randn rand zeros ones full empty normal eye linspace arange rand_like randn_like
+    zeros_like ones_like full_like empty_like new_tensor new_zeros new_ones new_full scalar_tensor
+    """.split()
 )
 
 

@@ -1,0 +1,141 @@
+"""What watching costs: bare, watched and anomaly mode, interleaved in one process.
+
+    python bench/overhead.py [--rounds 30]
+
+Each round times one training step of each variant on each workload, so that a noisy machine
+disturbs all of them alike. The table shows the median of the ratios to bare within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from whygrad.watching import Watch
+
+Step = Callable[[], None]
+
+
+def tiny_mlp() -> Step:
+    """The worst case: microseconds of work in each call."""
+    model = nn.Sequential(
+        nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1)
+    )
+    data, target = torch.randn(32, 16), torch.randn(32, 1)
+    return _training_step(model, lambda: nn.functional.mse_loss(model(data), target))
+
+
+def transformer() -> Step:
+    layer = nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True)
+    model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+    data = torch.randn(8, 64, 256)
+    return _training_step(model, lambda: model(data).square().mean())
+
+
+def small_cnn() -> Step:
+    def block(width_in: int, width_out: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(width_in, width_out, 3, padding=1), nn.BatchNorm2d(width_out), nn.ReLU()
+        )
+
+    model = nn.Sequential(
+        block(3, 16),
+        block(16, 32),
+        nn.MaxPool2d(2),
+        block(32, 32),
+        block(32, 64),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+    images, labels = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
+    return _training_step(model, lambda: nn.functional.cross_entropy(model(images), labels))
+
+
+def _training_step(model: nn.Module, loss_of: Callable[[], torch.Tensor]) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+WORKLOADS = {
+    "tiny MLP": (tiny_mlp, 40),
+    "transformer encoder, 4 layers, d=256": (transformer, 1),
+    "small CNN": (small_cnn, 2),
+}
+
+
+def timed(step: Step, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - start) / repeats
+
+
+def measure(name: str, rounds: int) -> tuple[float, dict[str, float], dict[str, float]]:
+    """(bare seconds, variant -> median ratio, what the record held)."""
+    make, repeats = WORKLOADS[name]
+    step = make()
+    watch = Watch()
+
+    def watched() -> float:
+        watch.start()
+        try:
+            return timed(step, repeats)
+        finally:
+            watch.stop()
+
+    def anomaly() -> float:
+        with torch.autograd.set_detect_anomaly(True, check_nan=True):
+            return timed(step, repeats)
+
+    variants = {"bare": lambda: timed(step, repeats), "whygrad": watched, "anomaly": anomaly}
+    for run in variants.values():
+        for _ in range(3):
+            run()
+    rows: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for variant, run in variants.items():
+            rows[variant].append(run())
+    ratios = {
+        variant: statistics.median(
+            mine / bare for mine, bare in zip(times, rows["bare"], strict=True)
+        )
+        for variant, times in rows.items()
+    }
+    return statistics.median(rows["bare"]), ratios, watch.session().overhead
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=30)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    torch.autograd.set_detect_anomaly(False)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.rounds} rounds\n")
+    header = ("workload", "bare step", "whygrad", "anomaly mode", "operations held", "record")
+    print("| " + " | ".join(header) + " |")
+    print("|" + "---|" * len(header))
+    for name in WORKLOADS:
+        bare, ratios, held = measure(name, args.rounds)
+        operations = held["operations_held"]
+        print(
+            f"| {name} | {bare * 1e3:.2f} ms | x{ratios['whygrad']:.2f} "
+            f"| x{ratios['anomaly']:.2f} | {operations:.0f} "
+            f"| {held['record_bytes'] / 1e6:.1f} MB |"
+        )
+
+
+if __name__ == "__main__":
+    main()
