@@ -38,4 +38,4 @@ def rebuilds(case: Case, exit_node: int) -> bool:
     """Whether the exit is a constructor reading tensors: `torch.Tensor([a, b])`."""
     span = case.places.node_span(exit_node)
     name = callee_name(span) if span is not None else None
-    return name is not None and name.rsplit(".", 1)[-1].endswith(_CONSTRUCTORS)
+    return name is not None and name.startswith("torch.") and name.endswith(_CONSTRUCTORS)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
-from whygrad.record.events import INFERENCE_UNSEEN, INSIDE_FUNCTION, Event, Recording, Source
+from whygrad.record.events import (
+    GRAD_ON,
+    INFERENCE_UNSEEN,
+    INSIDE_FUNCTION,
+    Event,
+    Recording,
+    Source,
+)
 from whygrad.record.ops import DETACHING, EXITS, GRADIENT, NEVER_DIFFERENTIABLE, REBUILDING
 
 BlockKind = Literal[
@@ -77,7 +84,7 @@ class FlowGraph:
         return source is not None and source.requires_grad
 
     def trainable_leaf(self, node: int) -> bool:
-        """A tensor that asks for a gradient of its own: a parameter, or randn(requires_grad=True)."""
+        """A tensor that asks for its own gradient: a parameter, or randn(requires_grad=True)."""
         event = self.event(node)
         if event is not None:
             return event.live and not event.inputs
@@ -117,16 +124,16 @@ class FlowGraph:
             return Block("exit", ("exit", event.site, event.op), node)
         if event.mode > 0:
             switch = self.recording.switches[event.mode]
-            if switch.inside_torch:
-                if switch.site != event.site:
-                    return None  # torch runs the program's own code: checkpoint() and its like
+            if not switch.inside_torch:
+                return Block("switch", ("switch", event.mode), node)
+            if switch.site == event.site:
                 return Block("torch-switch", ("torch-switch", event.site), node)
-            return Block("switch", ("switch", event.mode), node)
+            # else torch runs the program's own code with gradients off: checkpoint()
         if event.mode == INFERENCE_UNSEEN:
             return Block("switch", ("switch", event.mode, event.site), node)
-        if event.op in DETACHING:
+        if event.op in DETACHING and event.mode != INSIDE_FUNCTION:
             return Block("detach", ("detach", event.site), node)
-        if event.mode == INSIDE_FUNCTION:
+        if event.mode != GRAD_ON:
             return None  # its output gets its history when the custom Function returns
         if event.op in REBUILDING:
             if all(self.is_exit(i) for i in self.inputs(node)):

@@ -12,7 +12,8 @@ import torch
 
 from whygrad.record.events import Site
 
-USER, LIBRARY, INTERNAL = 0, 1, 2
+# Whose code a file is. What is TORCH or beyond has no line that the user could change.
+USER, LIBRARY, TORCH, MACHINERY = 0, 1, 2, 3
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OURSELVES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -32,15 +33,17 @@ _CODE_SHIFT = 1 << 20  # an instruction offset fits below; keys stay unique per 
 
 
 def classify_file(filename: str) -> int:
-    """USER code, a third party's LIBRARY, or INTERNAL (torch, the standard library, ourselves)."""
+    """USER code, a third party's LIBRARY, TORCH, or MACHINERY (the standard library, ourselves)."""
     if filename.startswith(_GENERATED):
-        return INTERNAL
+        return MACHINERY
     path = filename if filename.startswith("<") else os.path.abspath(filename)
-    if path.startswith((_TORCH, _OURSELVES)):
-        return INTERNAL
+    if path.startswith(_TORCH):
+        return TORCH
+    if path.startswith(_OURSELVES):
+        return MACHINERY
     if any(part in path for part in _PACKAGES):
         return LIBRARY
-    return INTERNAL if path.startswith(_STANDARD) else USER
+    return MACHINERY if path.startswith(_STANDARD) else USER
 
 
 # One line on purpose: every instruction of it then has the line number that it is given.
@@ -77,7 +80,7 @@ class Frames:
             kind = kinds.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self.kind(frame)
-            if kind != INTERNAL:
+            if kind < TORCH:
                 return self.intern(frame)
             frame = frame.f_back
         return -1
@@ -101,7 +104,7 @@ class Frames:
             kind = kinds.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self.kind(frame)
-            if kind != INTERNAL:
+            if kind < TORCH:
                 places.append(self.intern(frame))
             frame = frame.f_back
         key = tuple(places)

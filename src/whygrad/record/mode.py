@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from whygrad.record import torch_api
-from whygrad.record.frames import relay_key
+from whygrad.record.frames import TORCH, relay_key
 from whygrad.record.ops import REBUILDING, Role, role_of
 from whygrad.record.recorder import Recorder
 from whygrad.record.switches import ThreadSwitches
@@ -95,6 +95,11 @@ class WatchingMode(TorchFunctionMode):
             self.switches.grad_switch(bool(args[0]), frame)
         elif role is Role.FLAG:
             recorder.flag(args[0], frame)
+        elif role is Role.GRADIENT:
+            # Optimizers and clipping read gradients all the time; only the program's own reads
+            # can make a loss of them.
+            if result is not None and recorder.frames.kind(frame) < TORCH:
+                recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
         else:
             if role is Role.GRAD:
                 recorder.flow(op, writes, args, kwargs, result, frame, self.switches)

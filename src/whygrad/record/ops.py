@@ -16,6 +16,7 @@ class Role(IntEnum):
     FLAG = 4  # sets requires_grad
     BACKWARD = 5
     GRAD = 6  # torch.autograd.grad
+    GRADIENT = 7  # reads a tensor's .grad
 
 
 EXITS = frozenset(
@@ -42,7 +43,7 @@ IGNORED = frozenset(
 )
 
 # Properties whose value is a tensor with the same numbers; all others are looks.
-VALUE_PROPERTIES = frozenset(["data", "T", "mT", "H", "mH", "real", "imag", "grad", "_base"])
+VALUE_PROPERTIES = frozenset(["data", "T", "mT", "H", "mH", "real", "imag", "_base"])
 
 DETACHING = frozenset(["detach", "detach_", "data", "detach_copy"])
 
@@ -105,7 +106,7 @@ def role_of(func: Any) -> tuple[Role, str, bool]:
     method = getattr(func, "__name__", "")
     if method == "__get__":
         if name == "grad":
-            name = GRADIENT
+            return Role.GRADIENT, GRADIENT, False
         return (Role.FLOW if name in VALUE_PROPERTIES else Role.IGNORE), name, False
     if method in ("__set__", "__delete__"):
         return (Role.FLAG if name == "requires_grad=" else Role.IGNORE), name, False

@@ -8,7 +8,7 @@ import torch
 
 from whygrad.record import torch_api
 from whygrad.record.events import INFERENCE_UNSEEN, INSIDE_FUNCTION, Switch
-from whygrad.record.frames import INTERNAL, Frames
+from whygrad.record.frames import MACHINERY, TORCH, Frames
 
 _MAX_DEPTH = 64
 _GRAD_MODE_FILE = torch.autograd.grad_mode.__file__
@@ -26,14 +26,19 @@ class SwitchTable:
         """The number of the switch that the code at `caller` throws."""
         frames = self.frames
         decorated, inside_torch = None, False
-        if caller is not None:
+        while caller is not None:
             function = torch_api.decorated_function(caller)
             if function is None:
-                inside_torch = frames.kind(caller) == INTERNAL
-            elif frames.file_kind(function.co_filename) == INTERNAL:
+                kind = frames.kind(caller)
+                if kind == MACHINERY:  # contextlib, between the program and the switch
+                    caller = caller.f_back
+                    continue
+                inside_torch = kind == TORCH
+            elif frames.file_kind(function.co_filename) >= TORCH:
                 inside_torch = True
             else:
                 decorated = (function.co_filename, function.co_firstlineno)
+            break
         switch = Switch(
             kind, enabled, frames.site(caller), frames.stack(caller), decorated, inside_torch
         )
