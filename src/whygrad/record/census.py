@@ -40,7 +40,7 @@ def take(recorder: Recorder) -> list[ParameterInfo]:
             _parameters_of(root, recorder, held, found)
         for key, parameter in held.items():
             if key not in found:
-                found[key] = _info(recorder, parameter, "", "", "", "", True, registered=False)
+                found[key] = _info(recorder, parameter, "", "", "", (), True, registered=False)
         _tell_apart(found)
         return [info for info in found.values() if info.node != _UNSEEN]
 
@@ -111,14 +111,23 @@ def _parameters_of(
     root: _Root, recorder: Recorder, held: dict[int, Any], found: dict[int, ParameterInfo]
 ) -> None:
     owner = root.owner or type(root.module).__name__
-    for path, module in _submodules(root.module).items():
+    modules = _submodules(root.module)
+    for path, module in modules.items():
         for name, parameter in vars(module).get("_parameters", {}).items():
             if parameter is None or id(parameter) in found:
                 continue
             full = f"{path}.{name}" if path else name
+            types = _types_down_to(path, modules)
             found[id(parameter)] = _info(
-                recorder, parameter, full, owner, path, type(module).__name__, id(parameter) in held
+                recorder, parameter, full, owner, path, types, id(parameter) in held
             )
+
+
+def _types_down_to(path: str, modules: dict[str, Any]) -> tuple[str, ...]:
+    """The classes on the way from the outermost module to the one at `path`."""
+    parts = path.split(".") if path else []
+    steps = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
+    return tuple(type(modules[step]).__name__ if step in modules else "" for step in steps)
 
 
 def _info(
@@ -127,7 +136,7 @@ def _info(
     name: str,
     owner: str,
     module: str,
-    module_type: str,
+    module_types: tuple[str, ...],
     in_optimizer: bool,
     registered: bool = True,
 ) -> ParameterInfo:
@@ -137,7 +146,7 @@ def _info(
         name=name,
         owner=owner,
         module=module,
-        module_type=module_type,
+        module_types=module_types,
         requires_grad=parameter.requires_grad,
         has_grad=parameter.is_leaf and parameter.grad is not None,
         in_optimizer=in_optimizer,

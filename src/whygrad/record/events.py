@@ -68,7 +68,7 @@ class ParameterInfo:
     name: str
     owner: str  # variable or attribute that holds the outermost module, "" if unknown
     module: str  # dotted path of the module that holds it directly
-    module_type: str
+    module_types: tuple[str, ...]  # classes from the outermost module down to that one
     requires_grad: bool
     has_grad: bool
     in_optimizer: bool

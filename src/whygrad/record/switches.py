@@ -29,11 +29,11 @@ class SwitchTable:
         while caller is not None:
             function = torch_api.decorated_function(caller)
             if function is None:
-                kind = frames.kind(caller)
-                if kind == MACHINERY:  # contextlib, between the program and the switch
+                whose = frames.kind(caller)
+                if whose == MACHINERY:  # contextlib, between the program and the switch
                     caller = caller.f_back
                     continue
-                inside_torch = kind == TORCH
+                inside_torch = whose == TORCH
             elif frames.file_kind(function.co_filename) >= TORCH:
                 inside_torch = True
             else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from whygrad.diagnose import story, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.frozen import Part, frozen_parts
 from whygrad.record.events import ParameterInfo
 from whygrad.session import Finding, Fix, PathStep, Severity
 from whygrad.source.spans import Span, location
@@ -52,72 +53,60 @@ def _everything_frozen(case: Case) -> Iterator[Finding]:
 
 
 def _islands(case: Case) -> Iterator[Finding]:
-    """Frozen modules in the midst of trained ones of their own kind."""
-    by_module: dict[tuple[str, str], list[ParameterInfo]] = defaultdict(list)
-    for info in case.question.parameters:
-        if info.registered:
-            by_module[info.owner, info.module].append(info)
-    groups: dict[Span, list[ParameterInfo]] = {}
-    for (owner, path), members in by_module.items():
-        frozen = [info for info in members if not info.requires_grad]
-        if not frozen or not _is_island(owner, path, members, by_module):
-            continue
-        where = _where_frozen(case, [info.node for info in frozen])
+    """Frozen parts in the midst of trained ones of their own kind."""
+    by_line: dict[Span, list[Part]] = defaultdict(list)
+    for part in frozen_parts(case.question.parameters):
+        where = _where_frozen(case, [info.node for info in part.members])
         if where is not None:
-            groups.setdefault(where, []).extend(frozen)
-    for where, infos in groups.items():
-        yield _finding(
-            case,
-            [info.node for info in infos],
-            where,
-            title=f"{words.listed(info.name for info in infos)} "
-            f"{'is' if len(infos) == 1 else 'are'} frozen while everything around trains",
-            checked=_island_checked(infos, by_module),
-            severity="warning",
-            title_of_fix="leave these parameters out of what this line freezes",
-        )
+            by_line[where].append(part)
+    trained_through = _trained_through(case) if by_line else set()
+    for where, parts in by_line.items():
+        islands = [part for part in parts if part.lonely and part.passes(trained_through)]
+        infos = [info for part in islands for info in part.members]
+        if infos:
+            yield _island_finding(case, where, islands, infos)
+        held = [i for part in parts if part not in islands for i in part.members if i.in_optimizer]
+        if held and not infos:
+            yield _held_finding(case, where, held)
 
 
-def _is_island(
-    owner: str,
-    path: str,
-    members: list[ParameterInfo],
-    by_module: dict[tuple[str, str], list[ParameterInfo]],
-) -> bool:
-    """Frozen, though all its neighbours train and all others of its kind do as well."""
-    if any(info.requires_grad for info in members):
-        return False
-    parent = path.rpartition(".")[0]
-    prefix = f"{parent}." if parent else ""
-    near, alike = [], []
-    for (other_owner, other), others in by_module.items():
-        if other_owner != owner or other == path:
-            continue
-        if other.startswith(prefix):
-            near += others
-        if others[0].module_type == members[0].module_type:
-            alike += others
-    return (
-        len(near) > len(members)
-        and all(info.requires_grad for info in near)
-        and bool(alike)
-        and all(info.requires_grad for info in alike)
+def _trained_through(case: Case) -> set[int]:
+    """Inputs of operations that carry gradient: what was trained lies before and after them."""
+    found: set[int] = set()
+    for event in case.graph.recording.events:
+        if event.live:
+            found.update(event.inputs)
+    return found
+
+
+def _island_finding(
+    case: Case, where: Span, islands: list[Part], infos: list[ParameterInfo]
+) -> Finding:
+    part = islands[0]
+    return _finding(
+        case,
+        [info.node for info in infos],
+        where,
+        title=f"{words.listed(info.name for info in infos)} "
+        f"{'is' if len(infos) == 1 else 'are'} frozen while everything around trains",
+        checked=f"all {words.count(part.alike, 'other ' + part.kind)} of `{infos[0].owner}` "
+        f"{'trains' if part.alike == 1 else 'train'}, and so does everything next to "
+        f"`{part.path}`.",
+        severity="warning",
+        title_of_fix="leave these parameters out of what this line freezes",
     )
 
 
-def _island_checked(
-    infos: list[ParameterInfo], by_module: dict[tuple[str, str], list[ParameterInfo]]
-) -> str:
-    kind = infos[0].module_type
-    alike = [
-        members
-        for (owner, _), members in by_module.items()
-        if owner == infos[0].owner and members[0].module_type == kind
-    ]
-    training = sum(1 for members in alike if members[0].requires_grad)
-    return (
-        f"{training} of {len(alike)} {kind} modules of `{infos[0].owner}` train; "
-        "every other parameter next to the frozen ones does."
+def _held_finding(case: Case, where: Span, infos: list[ParameterInfo]) -> Finding:
+    return _finding(
+        case,
+        [info.node for info in infos],
+        where,
+        title=f"{words.count(len(infos), 'frozen parameter')} of `{infos[0].owner}` "
+        f"{'is' if len(infos) == 1 else 'are'} in the optimizer, which passes over them",
+        checked="they have requires_grad=False and no gradient when the optimizer steps.",
+        severity="info",
+        title_of_fix="if they should train, leave them out of what this line freezes",
     )
 
 
