@@ -9,9 +9,9 @@ from whygrad.diagnose import words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.exits import further_cuts
 from whygrad.graph.flow import Block
-from whygrad.graph.separate import Separation, reached
+from whygrad.graph.separate import Separation, paths_to, reached
 from whygrad.record.ops import display_name
-from whygrad.session import Finding, Fix, PathStep, Related, Severity
+from whygrad.session import Finding, Fix, FlowState, PathStep, Related, Severity
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import expression_at, shorten, statement_at, text_of
 
@@ -232,6 +232,19 @@ def flow_path(case: Case, separation: Separation) -> tuple[list[PathStep], int]:
     return steps, len(beside)
 
 
+def leaf_path(case: Case, node: int) -> list[PathStep]:
+    """The rows from one leaf that wants no gradient to the root."""
+    found = paths_to(case.graph, case.roots[0], [node]) if case.roots else {}
+    rest = found[node].nodes[1:] if node in found else []
+    made = case.graph.event(node)
+    first = (
+        _step(case, node, "off")
+        if made is not None
+        else PathStep(kind="parameter", name=case.name(node), state="off", shape=case.shape(node))
+    )
+    return [first, *(_step(case, n, "live" if case.graph.live(n) else "values") for n in rest)]
+
+
 def _cut_starts(case: Case, separation: Separation) -> list[Block]:
     """For each cut, the node of the path at which it begins, seen from the parameters."""
     starts, seen = [], set()
@@ -248,13 +261,13 @@ def _in_order(case: Case, nodes: list[int]) -> list[int]:
     return sorted(nodes, key=lambda node: (order.get(node, len(order)), -node))
 
 
-def _step(case: Case, node: int, state: str) -> PathStep:
+def _step(case: Case, node: int, state: FlowState) -> PathStep:
     event = case.graph.event(node)
     span = case.places.node_span(node)
     return PathStep(
         kind="op",
         name=display_name(event.op) if event is not None else "new tensor",
-        state=state,  # type: ignore[arg-type]
+        state=state,
         shape=case.shape(node),
         file=span.file if span is not None else "",
         line=span.line if span is not None else 0,

@@ -135,11 +135,13 @@ def _finding(
     title_of_fix: str,
 ) -> Finding:
     names = case.names(nodes)
-    order = {name: place for place, name in enumerate(names)}
+    ordered = sorted(nodes, key=lambda node: names.index(case.name(node)))
     steps = [
         PathStep(kind="parameter", name=case.name(node), state="off", shape=case.shape(node))
-        for node in sorted(nodes, key=lambda node: order.get(case.name(node), 0))
+        for node in ordered[1:]
     ]
+    first, *rest = story.leaf_path(case, ordered[0])
+    steps = [first, *steps, *rest]
     return Finding(
         code=CODE,
         severity=severity,
@@ -152,14 +154,14 @@ def _finding(
         parameters=names,
         path=steps,
         why="a parameter with requires_grad=False gets no gradient and no update, whatever the "
-        "loss. It says nothing about it: the optimizer passes over it.",
+        "loss, and without a word: the optimizer passes over it.",
         checked=[checked],
         fix=Fix(
             title=title_of_fix,
             safety="these parameters will then change during training",
-            deliberate="if it is deliberate, keep the frozen parameters out of the optimizer."
-            if not case.raises
-            else "if it is deliberate, this loss trains nothing: unfreeze at least one layer.",
+            deliberate="if it is deliberate, this loss trains nothing: unfreeze at least one layer."
+            if case.raises
+            else "if it is deliberate, silence this line as shown below.",
         ),
         first_step=case.question.step,
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from whygrad.diagnose import story, words
 from whygrad.diagnose.case import Case
-from whygrad.record.ops import GRADIENT, display_name
-from whygrad.session import Edit, Finding, Fix, PathStep, Related
+from whygrad.record.ops import GRADIENT
+from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.arguments import argument_text
 from whygrad.source.edits import add_keyword
 from whygrad.source.spans import Span, location
@@ -97,7 +97,7 @@ def _explain(case: Case, node: int, candidates: list[int]) -> Finding | None:
         label="made without requires_grad" if event is not None else "first seen here",
         related=related,
         parameters=[],
-        path=_path(case, node),
+        path=story.leaf_path(case, node),
         why="a tensor gets a gradient only if it, or something it is computed from, was marked "
         "with requires_grad=True before it was used. Data is not marked by default.",
         checked=[
@@ -131,29 +131,6 @@ def _wanted_name(case: Case) -> str:
         return "input"
     text = argument_text(surface, 1, "inputs") or ""
     return text if text and len(text) <= 30 else "input"
-
-
-def _path(case: Case, node: int) -> list[PathStep]:
-    """From the unmarked source to the root, all of it values only."""
-    from whygrad.graph.separate import paths_to
-
-    steps: list[PathStep] = []
-    found = paths_to(case.graph, case.roots[0], [node])
-    for number in found[node].nodes if node in found else []:
-        event = case.graph.event(number)
-        span = case.places.node_span(number)
-        steps.append(
-            PathStep(
-                kind="op" if event is not None else "source",
-                name=display_name(event.op) if event is not None else case.name(number),
-                state="off" if number == node else "values",
-                shape=case.shape(number),
-                file=span.file if span is not None else "",
-                line=span.line if span is not None else 0,
-                text=story.source_text(span) if span is not None else "",
-            )
-        )
-    return steps
 
 
 def _edits(where: Span) -> list[Edit]:
