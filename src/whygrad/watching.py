@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from whygrad._version import __version__
 from whygrad.diagnose.engine import build_case, diagnose, rank
 from whygrad.graph.flow import FlowGraph
-from whygrad.record.events import Question
+from whygrad.record.events import Event, Question
 from whygrad.record.watcher import Watcher, torch_version
 from whygrad.session import ExceptionInfo, Finding, GraphNode, Program, Session
 from whygrad.settings import Settings
@@ -20,6 +20,7 @@ from whygrad.source.spans import source_lines
 
 _CONTEXT_LINES = 3
 _MAX_GRAPH_NODES = 5_000
+_INPUTS = Event._fields.index("inputs")
 
 active: list[Watch] = []  # the watches that are on, innermost last
 
@@ -123,9 +124,7 @@ class Watch:
         recorder = self.watcher.recorder
         events = recorder.events
         sample = events[:: max(1, len(events) // 100)][:100]
-        each = sum(
-            sys.getsizeof(e) + sys.getsizeof(e.inputs) + sys.getsizeof(e.shape) for e in sample
-        )
+        each = sum(sys.getsizeof(e) + sys.getsizeof(e[_INPUTS]) for e in sample)
         return {
             "operations": float(recorder.base + len(events)),
             "operations_held": float(len(events)),

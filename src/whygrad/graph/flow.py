@@ -50,10 +50,13 @@ class FlowGraph:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.links: dict[int, list[int]] = {}  # return -> exits, inferred from the source
+        self._events: dict[int, Event | None] = {}
         self._blocks: dict[int, Block | None] = {}
 
     def event(self, node: int) -> Event | None:
-        return self.recording.event(node)
+        if node not in self._events:
+            self._events[node] = self.recording.event(node)
+        return self._events[node]
 
     def source(self, node: int) -> Source | None:
         return self.recording.sources.get(node)

@@ -98,7 +98,7 @@ class Question:
 class Recording:
     """A view of the record for the stages that follow. Shared, not copied: read it at once."""
 
-    events: list[Event]
+    events: list[tuple[Any, ...]]  # in the order of Event's fields
     base: int  # number of the first event still held
     sources: dict[int, Source]
     switches: list[Switch]
@@ -109,4 +109,5 @@ class Recording:
     def event(self, node: int) -> Event | None:
         """The event with this number, or None if it was dropped or is a source."""
         index = node - self.base
-        return self.events[index] if 0 <= index < len(self.events) and node >= 0 else None
+        held = 0 <= index < len(self.events) and node >= 0
+        return Event(*self.events[index]) if held else None

@@ -86,8 +86,8 @@ class WatchingMode(TorchFunctionMode):
         recorder = self.recorder
         if role is _FLOW:
             recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
-            if op in REBUILDING and recorder.exits:
-                recorder.returned(op, args, kwargs, frame, result)
+            if op in REBUILDING and recorder.exits.nodes:
+                recorder.returned(op, args, kwargs, result)
         elif role is _EXIT:
             if not isinstance(result, torch.Tensor):
                 recorder.exit(op, args, result, frame, self.switches)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from whygrad.diagnose import story, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.frozen import Part, frozen_parts
-from whygrad.record.events import ParameterInfo
+from whygrad.record.events import Event, ParameterInfo
 from whygrad.session import Finding, Fix, PathStep, Severity
 from whygrad.source.spans import Span, location
 
@@ -73,7 +73,8 @@ def _islands(case: Case) -> Iterator[Finding]:
 def _trained_through(case: Case) -> set[int]:
     """Inputs of operations that carry gradient: what was trained lies before and after them."""
     found: set[int] = set()
-    for event in case.graph.recording.events:
+    for fields in case.graph.recording.events:
+        event = Event(*fields)
         if event.live:
             found.update(event.inputs)
     return found

@@ -1,0 +1,109 @@
+"""Tensors with a history that no recorded call gave them: there autograd's own graph knows more.
+
+Custom Functions and scripted code run out of sight. Their outputs are taken into the record when
+they are first used, with the inputs that autograd remembers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from whygrad.record import torch_api
+from whygrad.record.events import GRAD_ON, Event
+
+if TYPE_CHECKING:
+    from whygrad.record.recorder import Recorder
+
+_MAX_ADOPTED = 4096
+_MAX_WALK = 2000
+_LIVE, _SEQUENCE = Event._fields.index("live"), Event._fields.index("sequence")
+
+
+def wake(recorder: Recorder, tensor: Any, node: int, frame: FrameType | None) -> int:
+    """The node of a tensor recorded without gradient that has one now.
+
+    It was flagged with requires_grad_(), or it is the output of a custom Function, whose forward
+    runs with gradients off.
+    """
+    if not tensor.is_leaf:
+        return adopt(recorder, tensor, frame, node)
+    if node in recorder.sources:
+        recorder.sources[node].requires_grad = True
+    recorder.tensors.set_live(tensor, True)
+    return node
+
+
+def adopt(
+    recorder: Recorder, tensor: Any, frame: FrameType | None, inner: int | None = None
+) -> int:
+    """Make an event for the unseen call behind a tensor; `inner` is what ran inside of it."""
+    function = tensor.grad_fn
+    inputs = _inputs_of(recorder, function)
+    if inner is not None:
+        inputs.append(inner)
+    node = recorder.append(
+        (
+            _name_of(function),
+            recorder.frames.site(frame),
+            tuple(inputs),
+            True,
+            GRAD_ON,
+            tuple(tensor.shape),
+            tensor.dtype,
+            torch_api.sequence_number(),
+            0,
+            "",
+            False,
+        )
+    )
+    sequence = torch_api.node_sequence(function)
+    if sequence >= 0:
+        recorder.adopted[sequence] = node
+        if len(recorder.adopted) > _MAX_ADOPTED:
+            del recorder.adopted[next(iter(recorder.adopted))]
+    recorder.tensors.put(tensor, node, True)
+    return node
+
+
+def _name_of(function: Any) -> str:
+    name = function.name() if function is not None else "unknown"
+    return str(name).removeprefix("torch::autograd::").removesuffix("Backward")
+
+
+def _inputs_of(recorder: Recorder, function: Any) -> list[int]:
+    """Nodes that feed an autograd node, through unseen nodes in between."""
+    found: list[int] = []
+    waiting: list[Any] = [function]
+    seen: set[Any] = set()
+    while waiting and len(seen) < _MAX_WALK:
+        for following, _ in getattr(waiting.pop(), "next_functions", ()):
+            if following is None or following in seen:
+                continue
+            seen.add(following)
+            variable = getattr(following, "variable", None)
+            if variable is not None:
+                known = recorder.node_of(variable)
+                found.append(recorder.source(variable, None) if known is None else known)
+                continue
+            node = _event_of(recorder, torch_api.node_sequence(following))
+            if node is None:
+                waiting.append(following)
+            else:
+                found.append(node)
+    return found
+
+
+def _event_of(recorder: Recorder, sequence: int) -> int | None:
+    """The event during which autograd made its node with this number."""
+    if sequence < 0:
+        return None
+    if sequence in recorder.adopted:
+        return recorder.adopted[sequence]
+    events = recorder.events
+    index = bisect_right(events, sequence, key=lambda event: event[_SEQUENCE])
+    if index >= len(events) or not events[index][_LIVE]:
+        return None
+    earlier = events[index - 1][_SEQUENCE] if index else sequence
+    return recorder.base + index if earlier <= sequence else None
