@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-import torch  # noqa: F401
+import torch._dynamo  # noqa: F401  (the first optimizer imports it)
 
 import whygrad.watching  # noqa: F401
 from whygrad.__main__ import main as whygrad_main
@@ -21,7 +21,7 @@ from whygrad.__main__ import main as whygrad_main
 def run_bare(program: str) -> None:
     sys.argv = [program]
     sys.path[0] = os.getcwd()
-    runpy.run_path(program, run_name="__main__")
+    runpy.run_path(os.path.abspath(program), run_name="__main__")
 
 
 def exit_code_of(request: dict[str, Any]) -> int:

@@ -90,7 +90,7 @@ class Recorder:
             scalar, evidence = scalar or more, evidence or found
         if op in SHAPE_ONLY:
             inputs = []
-        live = result.requires_grad
+        live = _carries_gradient(result)
         node = self._append(op, inputs, live, result, frame, switches, evidence, scalar)
         tensors.put(result, node, live)
         if writes:
@@ -200,7 +200,7 @@ class Recorder:
         for output in outputs:
             if self.tensors.node(output) is not None:
                 continue
-            live = output.requires_grad
+            live = _carries_gradient(output)
             if live not in nodes:
                 nodes[live] = self._append(
                     op, inputs, live, output, frame, switches, evidence, scalar
@@ -358,6 +358,15 @@ def shape_of(tensor: Any) -> tuple[int, ...] | None:
         return tuple(tensor.shape)
     except Exception:  # uninitialised parameters and nested tensors have none
         return None
+
+
+def _carries_gradient(result: Any) -> bool:
+    """Whether an operation's result has a history.
+
+    A view made while gradients are off says that it requires grad, like what it looks into, and
+    yet it is a leaf: nothing comes back through it.
+    """
+    return bool(result.requires_grad and (_grad_enabled() or not result.is_leaf))
 
 
 def _collect_tensors(values: Any, found: list[Any]) -> None:
