@@ -114,7 +114,7 @@ def _diagnose(
         step=recorder.step,
         parameters=census.take(recorder),
     )
-    findings = diagnose(recorder.recording(), question)
+    findings, _ = diagnose(recorder.recording(), question)
     if not findings:
         return None
     session = dataclasses.replace(watch.session(), findings=findings, sources={})

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from whygrad._version import __version__
-from whygrad.diagnose.engine import build_case, diagnose, rank
+from whygrad.diagnose.case import Case
+from whygrad.diagnose.engine import diagnose, rank
 from whygrad.graph.flow import FlowGraph
 from whygrad.record.events import Event, Question
 from whygrad.record.watcher import Watcher, torch_version
@@ -148,12 +149,13 @@ class Watch:
         began = time.perf_counter()
         try:
             recording = self.watcher.recorder.recording()
-            findings = [f for f in diagnose(recording, question) if self._wanted(f)]
+            found, case = diagnose(recording, question)
+            findings = [finding for finding in found if self._wanted(finding)]
             nodes = {info.name: info.node for info in question.parameters}
             for finding in findings:
                 self._keep(finding, question, nodes)
-            if findings and not self._graph:
-                self._graph = self._graph_of(question)
+            if findings and case is not None and not self._graph:
+                self._graph = _graph_of(case)
         except Exception as fault:
             self.watcher.recorder.fault(fault)
         finally:
@@ -183,17 +185,6 @@ class Watch:
         silenced = ignored_codes(finding.location.file, finding.location.line)
         return not ({"*", finding.code} & silenced)
 
-    def _graph_of(self, question: Question) -> list[GraphNode]:
-        """The flow graph behind the question's roots, as it is saved with the session."""
-        case = build_case(self.watcher.recorder.recording(), question)
-        if case is None:
-            return []
-        names = {info.node: info.name for info in question.parameters}
-        nodes = sorted(case.graph.ancestors(case.roots or question.targets), reverse=True)
-        return [_graph_node(case.graph, case.places.node_span(n), n, names) for n in nodes][
-            :_MAX_GRAPH_NODES
-        ]
-
     def _report_early(self) -> None:
         """The first steps are over: what is silent by now will most likely stay so."""
         if self.on_finding is None:
@@ -207,6 +198,14 @@ class Watch:
                 session = session or self.session()
                 answered.shown = True
                 self.on_finding(session, answered.finding)
+
+
+def _graph_of(case: Case) -> list[GraphNode]:
+    """The flow graph behind the question's roots, as it is saved with the session."""
+    names = {info.node: info.name for info in case.question.parameters}
+    nodes = sorted(case.graph.ancestors(case.roots or case.question.targets), reverse=True)
+    shown = nodes[:_MAX_GRAPH_NODES]
+    return [_graph_node(case.graph, case.places.node_span(n), n, names) for n in shown]
 
 
 def _graph_node(graph: FlowGraph, span: object, node: int, names: dict[int, str]) -> GraphNode:

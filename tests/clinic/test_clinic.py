@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clinic_cases import Case, load_cases, not_yet_covered
+
 from program_runs import ForkServer, run_as_typed
 
 CASES = load_cases()

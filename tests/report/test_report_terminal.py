@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import report_sessions as sessions
 from report_odd_sessions import EVIL
-from report_snapshots import FOLDER, assert_matches_snapshot
+from snapshots import assert_matches_snapshot
 
 from whygrad.report import render, render_finding
 from whygrad.report.text import cells
 from whygrad.session import Location, Session
 
+FOLDER = Path(__file__).parent / "snapshots"
 Builder = Callable[[], Session]
 every_session = pytest.mark.parametrize("build", sessions.ALL, ids=lambda build: build.__name__)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -41,7 +43,7 @@ SNAPSHOTS: dict[str, tuple[Builder, dict[str, object]]] = {
 @pytest.mark.parametrize("name", SNAPSHOTS)
 def test_report_reads_as_stored(name: str) -> None:
     build, options = SNAPSHOTS[name]
-    assert_matches_snapshot(name, render(build(), **options))
+    assert_matches_snapshot(FOLDER / f"{name}.txt", render(build(), **options))
 
 
 def test_every_stored_text_is_of_a_test() -> None:

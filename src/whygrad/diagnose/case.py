@@ -44,7 +44,9 @@ class Case:
         if info is not None and info.name:
             return info.name
         span = self.places.node_span(node)
-        names = assigned_names(span) if span is not None and node >= 0 else []
+        source = self.graph.source(node)
+        made_here = source is None or bool(source.made_by)
+        names = assigned_names(span) if span is not None and made_here else []
         if names:
             return names[0]
         if span is not None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from whygrad.diagnose import rules
+from whygrad.diagnose import owners, rules
 from whygrad.diagnose.case import Case
 from whygrad.graph.flow import FlowGraph
 from whygrad.graph.links import Linker
@@ -35,13 +35,15 @@ def all_rules() -> dict[str, Rule]:
     return found
 
 
-def diagnose(recording: Recording, question: Question) -> list[Finding]:
-    """The findings that answer a question, most important first; none if nothing is certain."""
+def diagnose(recording: Recording, question: Question) -> tuple[list[Finding], Case | None]:
+    """The findings that answer a question, most important first, and the case they rest on.
+
+    No findings: nothing is certain. No case: no rule can answer such a question.
+    """
     case = build_case(recording, question)
     if case is None:
-        return []
-    findings = [finding for rule in all_rules().values() for finding in rule(case)]
-    return rank(findings)
+        return [], None
+    return rank([finding for rule in all_rules().values() for finding in rule(case)]), case
 
 
 def rank(findings: list[Finding]) -> list[Finding]:
@@ -68,6 +70,7 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     """Read the question on the graph; None if it is one that no rule can answer."""
     graph = FlowGraph(recording)
     case = Case(question, graph, Places(recording))
+    owners.settle(question, recording, case.places)
     if question.kind == "operation-raised":
         return case
     if question.kind == "no-gradient":

@@ -96,7 +96,7 @@ def _severity(case: Case, separation: Separation) -> Severity:
     owner = _owner(case, separation)
     held = [i for i in case.question.parameters if i.in_optimizer and i.requires_grad]
     mine = [info for info in held if info.owner == owner] if owner else held
-    return "error" if len(separation.targets) >= len(mine) else "warning"
+    return "error" if mine and len(separation.targets) >= len(mine) else "warning"
 
 
 # --- where it surfaced ------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _checked(case: Case, separation: Separation) -> list[str]:
         others = _other_keys(case, separation)
         around = reached(graph, separation.root, others, separation.targets)
         if around:
-            return [f"{restored} Other paths between them are cut too."]
+            return [f"{restored[:1].lower()}{restored[1:]} Other paths between them are cut too."]
         return [f"it is the only cut. {restored}"]
     places = [cut_span(case, cut.node) for cut in further]
     lines = ", ".join(dict.fromkeys(words.at(span) for span in places if span is not None))
@@ -247,11 +247,11 @@ def leaf_path(case: Case, node: int) -> list[PathStep]:
 
 def _cut_starts(case: Case, separation: Separation) -> list[Block]:
     """For each cut, the node of the path at which it begins, seen from the parameters."""
-    starts, seen = [], set()
+    starts, left = [], {cut.key for cut in separation.cuts}
     for node in separation.path.nodes[1:]:
         block = case.graph.block(node)
-        if block is not None and block.key not in seen:
-            seen.add(block.key)
+        if block is not None and block.key in left:
+            left.discard(block.key)
             starts.append(block)
     return starts
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from whygrad.graph.bodies import function_bodies
 from whygrad.record.events import (
     GRAD_ON,
     INFERENCE_UNSEEN,
@@ -13,7 +15,14 @@ from whygrad.record.events import (
     Recording,
     Source,
 )
-from whygrad.record.ops import DETACHING, EXITS, GRADIENT, NEVER_DIFFERENTIABLE, REBUILDING
+from whygrad.record.ops import (
+    DETACHING,
+    EXITS,
+    GRADIENT,
+    LIKE_ANOTHER,
+    NEVER_DIFFERENTIABLE,
+    REBUILDING,
+)
 
 BlockKind = Literal[
     "detach", "switch", "torch-switch", "exit", "rebuilt", "not-differentiable", "gradient"
@@ -42,6 +51,7 @@ class Block(NamedTuple):
     kind: BlockKind
     key: tuple[Any, ...]
     node: int
+    inside_function: bool = False  # in a custom Function's forward: a cut only if it recomputes
 
 
 class FlowGraph:
@@ -71,7 +81,7 @@ class FlowGraph:
         """The nodes whose values flow into this one."""
         event = self.event(node)
         if event is not None:
-            found = event.inputs
+            found = event.inputs[:1] if event.op in LIKE_ANOTHER else event.inputs
         else:
             source = self.source(node)
             found = () if source is None or source.origin is None else (source.origin,)
@@ -123,31 +133,51 @@ class FlowGraph:
             return None
         if event.op in ("grad", GRADIENT):
             return Block("gradient", ("gradient", event.site), node)
+        if self._inside_function(node, event.mode):
+            found = self._own_block(node, event)
+            return None if found is None else found._replace(inside_function=True)
+        return self._switch_block(node, event) or self._own_block(node, event)
+
+    def _inside_function(self, node: int, mode: int) -> bool:
+        return mode == INSIDE_FUNCTION or (mode > 0 and node in self._bodies)
+
+    @cached_property
+    def _bodies(self) -> set[int]:
+        return function_bodies(self.recording)
+
+    def _switch_block(self, node: int, event: Event) -> Block | None:
+        """Gradients were off, whatever the operation is."""
         if event.op in EXITS:
-            return Block("exit", ("exit", event.site, event.op), node)
+            return None
+        if event.mode == INFERENCE_UNSEEN:
+            return Block("switch", ("switch", event.mode, event.site), node)
         if event.mode > 0:
             switch = self.recording.switches[event.mode]
             if not switch.inside_torch:
-                return Block("switch", ("switch", event.mode), node)
+                # One place in the source is one cut, however often and from where it is entered.
+                return Block("switch", ("switch", switch.decorated or switch.site), node)
             if switch.site == event.site:
                 return Block("torch-switch", ("torch-switch", event.site), node)
             # else torch runs the program's own code with gradients off: checkpoint()
-        if event.mode == INFERENCE_UNSEEN:
-            return Block("switch", ("switch", event.mode, event.site), node)
-        if event.op in DETACHING and event.mode != INSIDE_FUNCTION:
+        return None
+
+    def _own_block(self, node: int, event: Event) -> Block | None:
+        """The operation itself lets no gradient pass."""
+        if event.op in EXITS:
+            return Block("exit", ("exit", event.site, event.op), node)
+        if event.op in DETACHING:
             return Block("detach", ("detach", event.site), node)
-        if event.mode != GRAD_ON:
-            return None  # its output gets its history when the custom Function returns
         if event.op in REBUILDING:
             if all(self.is_exit(i) for i in self.inputs(node)):
                 return None  # the cut is where the values left
             return Block("rebuilt", ("rebuilt", event.site), node)
-        tensors = [i for i in event.inputs if not self.is_exit(i)]
-        if not self.floating(node):
-            if any(self.floating(i) for i in tensors):
-                return Block("not-differentiable", ("op", event.site, event.op), node)
-            return None
-        if event.op in NEVER_DIFFERENTIABLE or any(self._live_value(i) for i in tensors):
+        tensors = [i for i in self.inputs(node) if not self.is_exit(i)]
+        if self.floating(node):
+            lost = event.mode == GRAD_ON and any(self._live_value(i) for i in tensors)
+            without_derivative = lost or event.op in NEVER_DIFFERENTIABLE
+        else:
+            without_derivative = any(self.floating(i) for i in tensors)
+        if without_derivative:
             return Block("not-differentiable", ("op", event.site, event.op), node)
         return None
 

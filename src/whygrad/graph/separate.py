@@ -17,6 +17,7 @@ class Path:
     root: int
     nodes: list[int]
     cuts: list[Block]  # from the target towards the root; empty: nothing is in the way
+    harmless: set[tuple[object, ...]]  # blocks that a custom Function's own backward bridges
 
 
 @dataclass(slots=True)
@@ -85,15 +86,14 @@ def _path(graph: FlowGraph, target: int, root: int, towards: dict[int, int]) -> 
     while nodes[-1] != root:
         nodes.append(towards[nodes[-1]])
     # A target's own block (a rebuilt leaf) lies before it, not between it and the root.
-    cuts: list[Block] = []
+    blocks: list[Block] = []
     for node in nodes[1:] if target != root else nodes:
         block = graph.block(node)
-        if block is None:
-            continue
-        if cuts and cuts[-1].key == block.key:
-            continue
-        cuts.append(block)
-    return Path(target, root, nodes, cuts)
+        if block is not None and not (blocks and blocks[-1].key == block.key):
+            blocks.append(block)
+    # What happens inside a custom Function is to blame only if nothing else is in the way.
+    cuts = [block for block in blocks if not block.inside_function] or blocks
+    return Path(target, root, nodes, cuts, {b.key for b in blocks} - {b.key for b in cuts})
 
 
 def separations(graph: FlowGraph, roots: Iterable[int], targets: Iterable[int]) -> list[Separation]:
@@ -113,14 +113,15 @@ def separations(graph: FlowGraph, roots: Iterable[int], targets: Iterable[int]) 
             # The shortest path reads best; the others differ only in where they begin.
             shown = min(group, key=lambda path: (len(path.nodes), -path.target))
             behind = [path.target for path in group]
-            keys = {block.key for block in shown.cuts}
+            harmless = {key for path in group for key in path.harmless}
+            keys = {block.key for block in shown.cuts} | harmless
             found.append(
                 Separation(
                     cuts=shown.cuts,
                     targets=behind,
                     path=shown,
                     root=root,
-                    freed_alone=len(reached(graph, root, {shown.cuts[0].key}, behind)),
+                    freed_alone=len(reached(graph, root, {shown.cuts[0].key} | harmless, behind)),
                     freed_together=len(reached(graph, root, keys, behind)),
                 )
             )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from whygrad.record import census
-from whygrad.record.events import Question, QuestionKind
+from whygrad.record.events import ParameterInfo, Question, QuestionKind
 from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
 
@@ -41,6 +41,8 @@ class Asker:
             weakref.WeakKeyDictionary()
         )
         self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
+        self.has_optimizer = False  # with one, its steps are the time to look, and only then
+        self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
         self.repeated: dict[tuple[str, int], int] = {}
         self.early_report: Callable[[], None] = lambda: None
 
@@ -103,6 +105,54 @@ class Asker:
         roots = tuple(self._node(tensor) for tensor in _tensors(args[:1] or kwargs))
         stack = self.recorder.frames.stack(frame)
         self.backwards.append((self.backward_count, roots, stack))
+        if not self.has_optimizer:
+            self._check_without_optimizer(roots, stack)
+
+    def _check_without_optimizer(self, roots: tuple[int, ...], stack: int) -> None:
+        """No optimizer says what should train: then it is what trains beside it that does."""
+        for node, ref in list(self._loose.items()):
+            parameter = ref()
+            if parameter is not None and parameter.grad is not None:
+                self.still_without.discard(node)
+                del self._loose[node]
+        if self.backward_count > CLOSE_STEPS:
+            return
+        parameters = census.take(self.recorder)
+        if any(info.in_optimizer for info in parameters):
+            self.has_optimizer = True
+            return
+        trained = {info.root for info in parameters if info.has_grad}
+        missing = [
+            info.node
+            for info in parameters
+            if info.requires_grad and not info.has_grad and info.root in trained
+        ]
+        refs = {node: self.recorder.source_refs.get(node) for node in missing}
+        self._loose = {node: ref for node, ref in refs.items() if ref is not None}
+        self.still_without.update(missing)
+        frozen = any(not info.requires_grad for info in parameters)
+        if missing or (frozen and self.backward_count == 1):
+            self._ask_about_missing(roots, dict.fromkeys(roots, stack), missing, stack, parameters)
+
+    def _ask_about_missing(
+        self,
+        roots: tuple[int, ...],
+        root_stacks: dict[int, int],
+        missing: list[int],
+        stack: int,
+        parameters: list[ParameterInfo],
+    ) -> None:
+        self.answer(
+            Question(
+                kind="no-gradient",
+                roots=roots,
+                root_stacks=root_stacks,
+                targets=tuple(missing),
+                stack=stack,
+                step=self.recorder.step,
+                parameters=parameters,
+            )
+        )
 
     def roots_since(self, number: int) -> dict[int, int]:
         """Root -> stack of the backward calls after the given one, the latest first."""
@@ -116,6 +166,9 @@ class Asker:
     def before_step(self, optimizer: Any, frame: Any) -> None:
         """An optimizer is about to step: has each of its parameters ever had a gradient?"""
         state = self.optimizers.get(optimizer)
+        if not self.has_optimizer:
+            self.has_optimizer = True
+            self.still_without.difference_update(self._loose)
         if state is None:
             state = self.optimizers[optimizer] = OptimizerState()
         groups = optimizer.param_groups
@@ -159,16 +212,12 @@ class Asker:
             source.parameter and not source.requires_grad for source in recorder.sources.values()
         )
         if roots and (nodes or (frozen and state.steps == 1)):
-            self.answer(
-                Question(
-                    kind="no-gradient",
-                    roots=tuple(roots),
-                    root_stacks=roots,
-                    targets=tuple(nodes),
-                    stack=recorder.frames.stack(frame),
-                    step=recorder.step,
-                    parameters=census.take(recorder),
-                )
+            self._ask_about_missing(
+                tuple(roots),
+                roots,
+                nodes,
+                recorder.frames.stack(frame),
+                census.take(recorder),
             )
         if state.steps == CLOSE_STEPS:
             self.early_report()

@@ -29,19 +29,22 @@ def take(recorder: Recorder) -> list[ParameterInfo]:
     """Every parameter of the outermost modules that took part, and of every optimizer."""
     with torch_api.without_torch_function():
         modules, optimizers = _living()
-        held = {
-            id(parameter): parameter
+        groups = [
+            group.get("params", ())
             for optimizer in optimizers
             for group in getattr(optimizer, "param_groups", ())
-            for parameter in group.get("params", ())
-        }
+        ]
+        held = {id(parameter): parameter for group in groups for parameter in group}
         found: dict[int, ParameterInfo] = {}
-        for root in _outermost(modules, recorder):
-            _parameters_of(root, recorder, held, found)
+        for number, root in enumerate(_outermost(modules, recorder)):
+            _parameters_of(number, root, recorder, held, found)
         for key, parameter in held.items():
             if key not in found:
-                found[key] = _info(recorder, parameter, "", "", "", (), True, registered=False)
-        _tell_apart(found)
+                found[key] = _info(recorder, parameter, "", -1, "", "", (), True, registered=False)
+        for group in groups:
+            if not any(parameter.requires_grad for parameter in group):
+                for parameter in group:
+                    found[id(parameter)].group_frozen = True
         return [info for info in found.values() if info.node != _UNSEEN]
 
 
@@ -108,9 +111,12 @@ def _submodules(root: Any) -> dict[str, Any]:
 
 
 def _parameters_of(
-    root: _Root, recorder: Recorder, held: dict[int, Any], found: dict[int, ParameterInfo]
+    number: int,
+    root: _Root,
+    recorder: Recorder,
+    held: dict[int, Any],
+    found: dict[int, ParameterInfo],
 ) -> None:
-    owner = root.owner or type(root.module).__name__
     modules = _submodules(root.module)
     for path, module in modules.items():
         for name, parameter in vars(module).get("_parameters", {}).items():
@@ -119,7 +125,14 @@ def _parameters_of(
             full = f"{path}.{name}" if path else name
             types = _types_down_to(path, modules)
             found[id(parameter)] = _info(
-                recorder, parameter, full, owner, path, types, id(parameter) in held
+                recorder,
+                parameter,
+                full,
+                number,
+                root.owner,
+                path,
+                types,
+                id(parameter) in held,
             )
 
 
@@ -134,6 +147,7 @@ def _info(
     recorder: Recorder,
     parameter: Any,
     name: str,
+    root: int,
     owner: str,
     module: str,
     module_types: tuple[str, ...],
@@ -144,6 +158,7 @@ def _info(
     return ParameterInfo(
         node=_UNSEEN if node is None else node,
         name=name,
+        root=root,
         owner=owner,
         module=module,
         module_types=module_types,
@@ -175,14 +190,3 @@ def _name_owners(roots: list[_Root], modules: list[Any]) -> None:
             root = wanted.get(id(value))
             if root is not None and type(name) is str and name.isidentifier():
                 root.owner = root.owner or name
-
-
-def _tell_apart(found: dict[int, ParameterInfo]) -> None:
-    """Two outermost modules may both have a `0.weight`: their owners' names come in front."""
-    owners: dict[str, set[str]] = {}
-    for info in found.values():
-        if info.name:
-            owners.setdefault(info.name, set()).add(info.owner)
-    for info in found.values():
-        if info.name and len(owners[info.name]) > 1 and info.owner:
-            info.name = f"{info.owner}.{info.name}"

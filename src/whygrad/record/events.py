@@ -66,7 +66,8 @@ class ParameterInfo:
 
     node: int
     name: str
-    owner: str  # variable or attribute that holds the outermost module, "" if unknown
+    root: int  # which outermost module it belongs to
+    owner: str  # variable or attribute that holds that module, "" if unknown
     module: str  # dotted path of the module that holds it directly
     module_types: tuple[str, ...]  # classes from the outermost module down to that one
     requires_grad: bool
@@ -74,6 +75,7 @@ class ParameterInfo:
     in_optimizer: bool
     shape: tuple[int, ...]
     registered: bool = True  # found through a module, not just as a bare tensor
+    group_frozen: bool = False  # the optimizer's parameter group holds nothing that trains
 
 
 QuestionKind = Literal["backward-raised", "grad-raised", "operation-raised", "no-gradient", "asked"]

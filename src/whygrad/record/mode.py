@@ -14,16 +14,27 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from whygrad.record import torch_api
-from whygrad.record.frames import TORCH, relay_key
+from whygrad.record.frames import CODE_SHIFT, TORCH, plain_relay
 from whygrad.record.ops import REBUILDING, Role, role_of
 from whygrad.record.recorder import Recorder
 from whygrad.record.switches import ThreadSwitches
 
 _getframe = sys._getframe
+_is_tracing = torch_api.is_tracing
+_unseen = torch_api.without_torch_function
 _REENTRY = torch_api.REENTRY_CODE
 _IGNORE, _FLOW, _EXIT = Role.IGNORE, Role.FLOW, Role.EXIT
 _NO_KWARGS: dict[str, Any] = {}
 _MAX_ROLES = 20_000
+
+# How to look at a call: it tells a fact and needs no look, as it is, or without being seen.
+_FACT, _PLAINLY, _CAREFUL = 0, 1, 2
+Known = tuple[Role, str, bool, int]  # role, name, whether it writes, how to look
+
+# Results of other types may run code of the program's own when they are looked at.
+_PLAIN = frozenset([torch.Tensor, torch.nn.Parameter, tuple, list, type(None), float, int, bool])
+# Properties that warn, and so must be read as if the program's own line did it.
+_WARNING = frozenset(["volatile", "_grad"])
 
 # Called with (role, args, kwargs, error, frame) when a watched call raises.
 FailureHandler = Callable[[Role, Any, Any, BaseException, Any], None]
@@ -46,36 +57,47 @@ class WatchingMode(TorchFunctionMode):
         self.on_failure = on_failure
         self.on_backward = on_backward
         self.paused = False
-        self.roles: dict[Any, tuple[Role, str, bool]] = {}
+        self.roles: dict[Any, Known] = {}
         self.relays = recorder.frames.relays
+        # The program's own modes beneath this one would see us look at tensors.
+        self.alone = torch_api.mode_depth() == 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        known = self.roles.get(func)
-        if known is None:
-            known = self._learn(func)
-        role, op, writes = known
-        if role is _IGNORE or self.paused:
-            return func(*args, **kwargs) if kwargs else func(*args)
-        frame: Any = _getframe(1)
-        if frame.f_code is _REENTRY and frame.f_back is not None:
-            frame = frame.f_back.f_back or frame
-        relay = self.relays.get(relay_key(frame))
-        if relay is None:
-            relay = self.recorder.frames.relay(frame)
+        frame: Any = None
         try:
+            role, op, writes, look = self.roles.get(func) or self._learn(func)
+            if look is not _FACT:
+                frame = _getframe(1)
+                if frame.f_code is _REENTRY and frame.f_back is not None:
+                    frame = frame.f_back.f_back or frame
+                relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
+                if relay is None:
+                    relay = self.recorder.frames.relay(frame)
+        except Exception as fault:
+            self.recorder.fault(fault)
+            role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
+        try:
+            if look is _FACT:
+                return func(*args, **kwargs) if kwargs else func(*args)
+            if kwargs and "_stacklevel" in kwargs:
+                kwargs = _past_our_frames(kwargs)
             result = relay(func, args, kwargs or _NO_KWARGS)
         except BaseException as error:
             self._failed(role, args, kwargs, error, frame)
             # Our frames must not keep the arguments alive in the program's traceback.
-            trace, args, kwargs, frame = error.__traceback__, None, None, None
-            inner = trace.tb_next.tb_next if trace is not None and trace.tb_next else None
-            raise error.with_traceback(inner)  # noqa: B904 (the same error, not a new one)
+            args = kwargs = frame = None
+            error.__traceback__ = _inner_traceback(error, look)
+            if _getframe(1).f_code is _REENTRY:
+                raise error  # leaves our frame in: it marks those of torch to be dropped
+            raise
+        if role is _IGNORE or self.paused or _is_tracing():
+            return result
         try:
-            if types:
-                with torch._C.DisableTorchFunctionSubclass():
-                    self._record(role, op, writes, args, kwargs, result, frame)
-            else:
+            if look is _PLAINLY and not types and self.alone and type(result) in _PLAIN:
                 self._record(role, op, writes, args, kwargs, result, frame)
+            else:
+                with _unseen():
+                    self._record(role, op, writes, args, kwargs, result, frame)
         except Exception as fault:
             self.recorder.fault(fault)
         return result
@@ -107,14 +129,37 @@ class WatchingMode(TorchFunctionMode):
 
     def _failed(self, role: Role, args: Any, kwargs: Any, error: BaseException, frame: Any) -> None:
         try:
-            if isinstance(error, RuntimeError):
-                self.on_failure(role, args, kwargs, error, frame)
+            if isinstance(error, RuntimeError) and frame is not None and not self.paused:
+                with _unseen():
+                    self.on_failure(role, args, kwargs, error, frame)
         except Exception as fault:
             self.recorder.fault(fault)
 
-    def _learn(self, func: Any) -> tuple[Role, str, bool]:
-        known = role_of(func)
+    def _learn(self, func: Any) -> Known:
+        role, op, writes = role_of(func)
+        look = _CAREFUL if op in REBUILDING else _PLAINLY
+        if role is _IGNORE and getattr(func, "__name__", "") == "__get__" and op not in _WARNING:
+            look = _FACT
+        known = role, op, writes, look
         # Functions made on the fly would otherwise live as long as this table.
         if len(self.roles) < _MAX_ROLES:
             self.roles[func] = known
         return known
+
+
+def _inner_traceback(error: BaseException, look: int) -> Any:
+    """The traceback without this module's frame and without the relay's."""
+    trace = error.__traceback__
+    for _ in range(1 if look is _FACT else 2):
+        trace = trace.tb_next if trace is not None else None
+    return trace
+
+
+def _past_our_frames(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Some functions take the number of frames between them and the line to warn about.
+
+    The relay stands in for one caller; to get at callers further out, the number must count
+    what lies between: the relay, our handler, torch's way to it and the function's first frame.
+    """
+    level = kwargs["_stacklevel"]
+    return {**kwargs, "_stacklevel": level + 4} if level > 3 else kwargs

@@ -71,6 +71,9 @@ SHAPE_ONLY = frozenset(
     """.split()
 )
 
+# Only the first argument's values flow: of the second one, shape or dtype is taken.
+LIKE_ANOTHER = frozenset(["type_as", "expand_as", "view_as", "reshape_as", "to"])
+
 GRADIENT = ".grad"  # the property; `grad` is torch.autograd.grad
 
 IN_PLACE_DUNDERS = frozenset(

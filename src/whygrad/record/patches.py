@@ -131,6 +131,18 @@ def _inference_mode(patches: Patches, recorder: Recorder, current: CurrentMode) 
     patches.set(context, "__exit__", patched_exit)
 
 
+def optimizers_made(patches: Patches, made: Callable[[], None]) -> None:
+    """Tell when the program makes its first optimizer."""
+    begin = torch.optim.Optimizer.__init__
+
+    def patched_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        made()
+        begin(self, *args, **kwargs)
+
+    _imitate(patched_init, begin)
+    patches.set(torch.optim.Optimizer, "__init__", patched_init)
+
+
 def _swap_tensors(patches: Patches, recorder: Recorder) -> None:
     """torch.utils.swap_tensors refuses tensors with weak references: take ours away first."""
     swap = getattr(torch.utils, "swap_tensors", None)

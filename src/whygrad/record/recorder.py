@@ -79,10 +79,11 @@ class Recorder:
         if known is not None and known() is result:
             if not writes and not (kwargs and "out" in kwargs):
                 return  # handed its own argument back: contiguous(), to() the same device, ...
-            if tensors.codes[key] < 0 and (
+            code = tensors.codes[key]
+            if (code < 0 or code & 1) and (
                 kind is Parameter or (result.requires_grad and result.is_leaf)
             ):
-                return  # a weight update or an initialisation: still the same parameter
+                return  # a weight update or an initialisation: still the same leaf
         inputs: list[int] = []
         scalar, evidence = self._inputs(args, inputs, frame)
         if kwargs:
@@ -90,7 +91,7 @@ class Recorder:
             scalar, evidence = scalar or more, evidence or found
         if op in SHAPE_ONLY:
             inputs = []
-        live = _carries_gradient(result)
+        live = _carries_gradient(result, inputs)
         node = self._append(op, inputs, live, result, frame, switches, evidence, scalar)
         tensors.put(result, node, live)
         if writes:
@@ -200,7 +201,7 @@ class Recorder:
         for output in outputs:
             if self.tensors.node(output) is not None:
                 continue
-            live = _carries_gradient(output)
+            live = _carries_gradient(output, inputs)
             if live not in nodes:
                 nodes[live] = self._append(
                     op, inputs, live, output, frame, switches, evidence, scalar
@@ -360,13 +361,13 @@ def shape_of(tensor: Any) -> tuple[int, ...] | None:
         return None
 
 
-def _carries_gradient(result: Any) -> bool:
-    """Whether an operation's result has a history.
+def _carries_gradient(result: Any, inputs: list[int]) -> bool:
+    """Whether gradient can come back through a result, or is asked for by it.
 
     A view made while gradients are off says that it requires grad, like what it looks into, and
-    yet it is a leaf: nothing comes back through it.
+    so does a copy made with requires_grad=True. Both are leaves: nothing passes through them.
     """
-    return bool(result.requires_grad and (_grad_enabled() or not result.is_leaf))
+    return bool(result.requires_grad and not (inputs and result.is_leaf))
 
 
 def _collect_tensors(values: Any, found: list[Any]) -> None:

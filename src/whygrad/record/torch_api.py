@@ -29,6 +29,16 @@ _pop: Callable[[], Any] | None = getattr(torch.overrides, "_pop_mode", None)
 _top: Callable[[], Any] | None = getattr(torch.overrides, "_get_current_function_mode", None)
 
 
+mode_depth: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
+# While torch.jit.trace runs, a look at a tensor's shape would end up in the traced graph.
+is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
+
+
+def top_mode() -> Any:
+    """The innermost mode of this thread, or None."""
+    return None if _top is None else _top()
+
+
 def pop_mode_if_on_top(mode: object) -> bool:
     """Take `mode` off this thread's stack if it is the innermost one; False if that cannot be."""
     if _push is None or _pop is None or _top is None or _top() is not mode:

@@ -38,6 +38,7 @@ class Watcher:
         patches.install(self._patches, self.recorder, self.current_mode)
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
         patches.after_record_function(self._patches, self._resume)
+        patches.optimizers_made(self._patches, self._optimizer_made)
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -82,6 +83,9 @@ class Watcher:
         if mode is not None:
             torch_api.pop_mode_if_on_top(mode)
             self._thread.mode = None
+
+    def _optimizer_made(self) -> None:
+        self.asker.has_optimizer = True
 
     # --- optimizer steps: one event "these parameters are about to move", and no other ---------
 

@@ -21,9 +21,11 @@ def argument_text(span: Span, index: int, keyword: str) -> str | None:
 
 
 def argument_kind(span: Span) -> Literal["sequence", "value"] | None:
-    """Whether the call's first argument is written as, or assigned from, a list of things."""
+    """Whether the call's only argument is written as, or assigned from, a flat list of things."""
     call = expression_at(span)
-    if not isinstance(call, ast.Call) or not call.args or call.keywords:
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+        return None
+    if any(isinstance(part, _SEQUENCES) for part in getattr(call.args[0], "elts", ())):
         return None
     return "sequence" if _is_sequence(call.args[0], span) else "value"
 
@@ -58,6 +60,18 @@ def _values_for(statement: ast.Assign, name: str) -> list[ast.expr]:
                 if isinstance(part, ast.Name) and part.id == name
             ]
     return found
+
+
+def inside_call(span: Span) -> bool:
+    """Whether the expression at a span is (part of) an argument of another call."""
+    node: ast.AST | None = expression_at(span)
+    parents = load(span.file).parents
+    while node is not None and not isinstance(node, ast.stmt):
+        outer = parents.get(node)
+        if isinstance(outer, ast.Call) and node is not outer.func:
+            return True
+        node = outer
+    return False
 
 
 def function_name(file: str, first_line: int) -> str:

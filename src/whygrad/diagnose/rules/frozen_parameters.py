@@ -67,7 +67,7 @@ def _islands(case: Case) -> Iterator[Finding]:
             yield _island_finding(case, where, islands, infos)
         held = [i for part in parts if part not in islands for i in part.members if i.in_optimizer]
         if held and not infos:
-            yield _held_finding(case, where, held)
+            yield _held_finding(case, where, held, _given_on_purpose(case, held))
 
 
 def _trained_through(case: Case) -> set[int]:
@@ -98,16 +98,25 @@ def _island_finding(
     )
 
 
-def _held_finding(case: Case, where: Span, infos: list[ParameterInfo]) -> Finding:
+def _given_on_purpose(case: Case, held: list[ParameterInfo]) -> bool:
+    """Whether somebody chose to give the optimizer just these, and not a whole model with them."""
+    if all(info.group_frozen for info in held):
+        return True
+    roots = {info.root for info in held}
+    return not any(i.requires_grad for i in case.question.parameters if i.root in roots)
+
+
+def _held_finding(case: Case, where: Span, infos: list[ParameterInfo], on_purpose: bool) -> Finding:
     return _finding(
         case,
         [info.node for info in infos],
         where,
         title=f"{words.count(len(infos), 'frozen parameter')} of `{infos[0].owner}` "
-        f"{'is' if len(infos) == 1 else 'are'} in the optimizer, which passes over them",
+        f"{'is' if len(infos) == 1 else 'are'} in the optimizer, which passes over "
+        f"{'it' if len(infos) == 1 else 'them'}",
         checked="they have requires_grad=False and no gradient when the optimizer steps.",
-        severity="info",
-        title_of_fix="if they should train, leave them out of what this line freezes",
+        severity="warning" if on_purpose else "info",
+        title_of_fix="if they should train, do not freeze them here",
     )
 
 
@@ -118,7 +127,7 @@ def _where_frozen(case: Case, nodes: list[int]) -> Span | None:
         source = case.graph.source(node)
         stack = source.flag_stack if source is not None else 0
         span = case.user_span(stack) if stack else None
-        if span is None and source is not None and source.born_frozen and case.raises:
+        if span is None and source is not None and source.born_frozen:
             span = case.user_span(source.stack)
         if span is not None:
             lines[span] += 1
@@ -162,7 +171,7 @@ def _finding(
             safety="these parameters will then change during training",
             deliberate="if it is deliberate, this loss trains nothing: unfreeze at least one layer."
             if case.raises
-            else "if it is deliberate, silence this line as shown below.",
+            else "if it is deliberate, keep them out of the optimizer, or silence this line.",
         ),
         first_step=case.question.step,
     )

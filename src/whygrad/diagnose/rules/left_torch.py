@@ -8,7 +8,10 @@ from whygrad.diagnose import story, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.exits import exit_of, rebuilds
 from whygrad.graph.separate import Separation
+from whygrad.record.events import Event
+from whygrad.record.ops import REBUILDING
 from whygrad.session import Edit, Finding, Fix, Related
+from whygrad.source.arguments import inside_call
 from whygrad.source.edits import remove_method_call, replace_call_with_argument
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import receiver_text
@@ -45,7 +48,8 @@ def _explain(case: Case, separation: Separation, exit_node: int) -> Finding | No
     if where is None:
         return None
     written = _SPOKEN.get(event.op, event.op)
-    back = _return_span(case, separation, exit_node)
+    back_node = _return_node(separation, exit_node)
+    back = story.cut_span(case, back_node) if back_node is not None else None
     related = []
     if back is not None and back != where:
         related.append(Related("return", location(back), "here they come back as a new tensor"))
@@ -63,8 +67,8 @@ def _explain(case: Case, separation: Separation, exit_node: int) -> Finding | No
         + (f" (at {words.at(back)})." if back is not None else "."),
         fix=Fix(
             title="stay in torch: compute this with torch operations on the tensor itself",
-            edits=_edits(event.op, where, back) if library is None else [],
-            safety="forward values stay equal up to rounding (numpy computes in float64)",
+            edits=_edits(case, event, where, back_node) if library is None else [],
+            safety="forward values stay equal up to rounding",
             deliberate="if it is deliberate (a constant, a reward, a target), no gradient can "
             "reach these parameters this way: give them a term of their own.",
         ),
@@ -72,18 +76,18 @@ def _explain(case: Case, separation: Separation, exit_node: int) -> Finding | No
     )
 
 
-def _return_span(case: Case, separation: Separation, exit_node: int) -> Span | None:
+def _return_node(separation: Separation, exit_node: int) -> int | None:
+    """The node of the path through which the values came back."""
     nodes = separation.path.nodes
     index = nodes.index(exit_node) + 1 if exit_node in nodes else len(nodes)
-    return story.cut_span(case, nodes[index]) if index < len(nodes) else None
+    return nodes[index] if index < len(nodes) else None
 
 
-def _edits(op: str, where: Span, back: Span | None) -> list[Edit]:
-    """Only a number used as it is can simply stay a tensor; numpy code has to be rewritten."""
-    if back is None or (back.file, back.line) == (where.file, where.line):
+def _edits(case: Case, event: Event, where: Span, back_node: int | None) -> list[Edit]:
+    """Only a number that enters an operation as it is can simply stay a tensor."""
+    back = case.graph.event(back_node) if back_node is not None else None
+    if back is None or back.op in REBUILDING or inside_call(where):
         return []
-    if op in ("item", "tolist"):
+    if event.op == "item":
         return remove_method_call(where)
-    if op in ("__float__", "__int__"):
-        return replace_call_with_argument(where)
-    return []
+    return replace_call_with_argument(where) if event.op == "__float__" else []
