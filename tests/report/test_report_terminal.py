@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import report_sessions as sessions
 from report_odd_sessions import EVIL
-from snapshots import assert_matches_snapshot
 
+from snapshots import assert_matches_snapshot
 from whygrad.report import render, render_finding
 from whygrad.report.text import cells
 from whygrad.session import Location, Session

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
+
 from program_runs import ForkServer
 from snapshots import assert_matches_snapshot
-
 from whygrad import explain
+from whygrad.report import load_schema
 
 
 @pytest.mark.parametrize("code", explain.codes())
@@ -20,4 +22,5 @@ def test_the_report_of_each_cause(code: str, programs: ForkServer, tmp_path: Pat
     run = programs.run(program, watched=True)
     report = re.search(r"^(?:error|warning)\[.*", run.stderr, re.S | re.M)
     assert report is not None, run.stderr
+    jsonschema.validate(run.report, load_schema())
     assert_matches_snapshot(Path(__file__).parent / "snapshots" / f"{code}.txt", report.group())

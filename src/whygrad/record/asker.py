@@ -187,6 +187,14 @@ class Asker:
             self._check(state, frame)
         state.last_backward = self.backward_count
 
+    def forget(self, tensor: Any) -> None:
+        """Let go of a tensor altogether: torch refuses to swap tensors with weak references."""
+        self.recorder.forget(tensor)
+        self._loose = {node: ref for node, ref in self._loose.items() if ref() is not tensor}
+        for state in list(self.optimizers.values()):
+            if any(ref() is tensor for ref in state.pending):
+                state.pending, state.size = [], -1  # all are looked at again in the next step
+
     def _check(self, state: OptimizerState, frame: Any) -> None:
         recorder = self.recorder
         waiting, missing = [], []

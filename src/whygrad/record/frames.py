@@ -29,7 +29,7 @@ _GENERATED = ("<string>", "<frozen", "<attrs", "<eval_with_key>", "<__array_func
 _MAX_SITES = 100_000
 _MAX_RELAYS = 20_000
 _MAX_STACK = 48
-_CODE_SHIFT = 1 << 20  # an instruction offset fits below; keys stay unique per code object
+CODE_SHIFT = 1 << 20  # an instruction offset fits below; keys stay unique per code object
 
 
 def classify_file(filename: str) -> int:
@@ -48,7 +48,7 @@ def classify_file(filename: str) -> int:
 
 # One line on purpose: every instruction of it then has the line number that it is given.
 # fmt: off
-def _relay(func: Any, args: Any, kwargs: Any) -> Any: return func(*args, **kwargs)
+def plain_relay(func: Any, args: Any, kwargs: Any) -> Any: return func(*args, **kwargs)
 # fmt: on
 
 
@@ -62,7 +62,8 @@ class Frames:
         self.relays: dict[int, Any] = {}
         self._site_numbers: dict[int, int] = {}
         self._stack_numbers: dict[tuple[int, ...], int] = {(): 0}
-        self._codes: dict[int, CodeType] = {}  # of the relays: an id stays its own while held
+        self._relay_codes: dict[int, CodeType] = {}
+        self._codes: dict[int, CodeType] = {}  # of the callers: an id stays its own while held
 
     def kind(self, frame: FrameType) -> int:
         return self.file_kind(frame.f_code.co_filename)
@@ -87,7 +88,7 @@ class Frames:
 
     def intern(self, frame: FrameType) -> int:
         code, lasti = frame.f_code, frame.f_lasti
-        key = id(code) * _CODE_SHIFT + lasti
+        key = id(code) * CODE_SHIFT + lasti
         number = self._site_numbers.get(key)
         if number is None:
             if len(self.sites) >= _MAX_SITES:
@@ -123,31 +124,30 @@ class Frames:
         with the caller's file, line, name and globals leaves warnings (and the registry that
         shows each of them once) exactly where they would be without us.
         """
-        code = frame.f_code
-        key = id(code) * _CODE_SHIFT + frame.f_lasti
+        key = id(frame.f_code) * CODE_SHIFT + frame.f_lasti
+        code = self._relay_codes.get(key)
+        if code is None:
+            code = self._relay_code(key, frame)
         namespace = frame.f_globals
-        module = sys.modules.get(namespace.get("__name__", ""))
+        relay = FunctionType(code, namespace)
+        name = namespace.get("__name__")
+        module = sys.modules.get(name) if isinstance(name, str) else None
         # Holding on to a module's globals is harmless; those of an exec() may hold tensors.
-        if module is None or getattr(module, "__dict__", None) is not namespace:
-            relay: Any = _relay
-        else:
-            relay = FunctionType(
-                _relay.__code__.replace(
-                    co_filename=code.co_filename,
-                    co_name=code.co_name,
-                    co_qualname=code.co_qualname,
-                    co_firstlineno=frame.f_lineno or code.co_firstlineno,
-                ),
-                namespace,
-            )
-        if len(self.relays) > _MAX_RELAYS:  # programs that generate code as they go
-            self.relays.clear()
-            self._codes.clear()
-        self._codes[id(code)] = code
-        self.relays[key] = relay
+        if getattr(module, "__dict__", None) is namespace:
+            self.relays[key] = relay
         return relay
 
-
-def relay_key(frame: FrameType) -> int:
-    """The key under which `Frames.relays` holds the relay for a frame's current call."""
-    return id(frame.f_code) * _CODE_SHIFT + frame.f_lasti
+    def _relay_code(self, key: int, frame: FrameType) -> CodeType:
+        caller = frame.f_code
+        if len(self._relay_codes) > _MAX_RELAYS:  # programs that generate code as they go
+            self.relays.clear()
+            self._relay_codes.clear()
+            self._codes.clear()
+        self._codes[id(caller)] = caller
+        code = self._relay_codes[key] = plain_relay.__code__.replace(
+            co_filename=caller.co_filename,
+            co_name=caller.co_name,
+            co_qualname=caller.co_qualname,
+            co_firstlineno=frame.f_lineno or caller.co_firstlineno,
+        )
+        return code

@@ -64,6 +64,7 @@ class WatchingMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: Any = None
+        relay: Any = plain_relay
         try:
             role, op, writes, look = self.roles.get(func) or self._learn(func)
             if look is not _FACT:
@@ -75,7 +76,7 @@ class WatchingMode(TorchFunctionMode):
                     relay = self.recorder.frames.relay(frame)
         except Exception as fault:
             self.recorder.fault(fault)
-            role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
+            role, op, writes, look = _IGNORE, "", False, _CAREFUL
         try:
             if look is _FACT:
                 return func(*args, **kwargs) if kwargs else func(*args)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
+import traceback
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.autograd.profiler
+import torch.fx.traceback
+import torch.overrides
 
 from whygrad.record import torch_api
+from whygrad.record.frames import plain_relay
 from whygrad.record.mode import WatchingMode
 from whygrad.record.recorder import Recorder
 
@@ -21,31 +26,38 @@ class Patches:
     """Installs replacements of attributes and takes them away again, in reverse order."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._undo: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, remembering what the owner itself held (not what it inherits)."""
-        self._undo.append((owner, name, vars(owner).get(name, _MISSING)))
+        before = vars(owner).get(name, _MISSING)
+        if before is _MISSING:
+            self._undo.append(lambda: delattr(owner, name))
+        else:
+            self._undo.append(lambda: setattr(owner, name, before))
         setattr(owner, name, value)
+
+    def at_the_end(self, undo: Callable[[], None]) -> None:
+        self._undo.append(undo)
 
     def undo(self) -> None:
         while self._undo:
-            owner, name, value = self._undo.pop()
-            if value is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+            self._undo.pop()()
 
 
 CurrentMode = Callable[[], WatchingMode | None]
 
 
-def install(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
-    """Patch constructors, inference mode and what conflicts with weak references."""
+def install(
+    patches: Patches, recorder: Recorder, current: CurrentMode, forget: Callable[[Any], None]
+) -> None:
+    """Patch constructors, inference mode and what a mode or weak references would change."""
     _constructors(patches, recorder, current)
     _inference_mode(patches, recorder, current)
-    _swap_tensors(patches, recorder)
-    _compile(patches)
+    _swap_tensors(patches, recorder, forget)
+    _compile(patches, recorder)
+    _fast_paths(patches, current)
+    _anomaly_stacks(patches)
 
 
 def _note(recorder: Recorder, look: Callable[[], None]) -> None:
@@ -57,48 +69,78 @@ def _note(recorder: Recorder, look: Callable[[], None]) -> None:
         recorder.fault(fault)
 
 
+Before = Callable[[tuple[Any, ...]], None]
+After = Callable[[tuple[Any, ...], dict[str, Any], Any, FrameType], None]
+
+
+def _stand_in(
+    recorder: Recorder, original: Any, *, before: Before | None = None, after: After | None = None
+) -> Any:
+    """A function that does what `original` does, with warnings and tracebacks as without us."""
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        if before is not None:
+            _note(recorder, lambda: before(args))
+        try:
+            relay = recorder.frames.relay(frame)
+        except Exception as fault:
+            recorder.fault(fault)
+            relay = plain_relay
+        try:
+            result = relay(original, args, kwargs)
+        except BaseException as error:
+            trace = error.__traceback__
+            error.__traceback__ = trace.tb_next.tb_next if trace and trace.tb_next else None
+            raise
+        if after is not None:
+            _note(recorder, lambda: after(args, kwargs, result, frame))
+        return result
+
+    return _imitate(stand_in, original)
+
+
 def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
-    def made(op: str, data: Any, result: Any, frame: Any) -> None:
+    def made(op: str, data: Any, result: Any, frame: FrameType) -> None:
         mode = current()
         if mode is not None and not mode.paused:
-            _note(recorder, lambda: recorder.rebuilt(op, data, result, frame, mode.switches))
+            recorder.rebuilt(op, data, result, frame, mode.switches)
+
+    def maker(op: str, index: int) -> After:
+        return lambda args, kwargs, result, frame: made(
+            op, args[index] if len(args) > index else kwargs.get("data"), result, frame
+        )
 
     def tensor_init(self: Any, *args: Any, **kwargs: Any) -> None:
         # Runs after torch.Tensor(...) and its subclasses' calls; torch itself has no __init__.
-        if type(self).__init__ is not tensor_init:
-            object.__init__(self, *args, **kwargs)
-        elif type(self) is torch.Tensor and args:
-            made("Tensor", args[0] if len(args) == 1 else None, self, sys._getframe(1))
+        if type(self) is torch.Tensor:
+            if args:
+                frame, data = sys._getframe(1), args[0] if len(args) == 1 else None
+                _note(recorder, lambda: made("Tensor", data, self, frame))
+            return
+        following = _next_init(type(self))
+        # object's own objects to arguments only where some class overrides __init__.
+        if following is not object.__init__ or type(self).__init__ is not tensor_init:
+            following(self, *args, **kwargs)
 
-    make_parameter = torch.nn.Parameter.__new__
-
-    def parameter_new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        result = make_parameter(cls, data, requires_grad)
-        made("Parameter", data, result, sys._getframe(1))
-        return result
-
-    from_numpy = torch.from_numpy
-
-    def patched_from_numpy(*args: Any, **kwargs: Any) -> Any:
-        result = from_numpy(*args, **kwargs)
-        made("from_numpy", args[0] if args else None, result, sys._getframe(1))
-        return result
-
-    _imitate(parameter_new, make_parameter)
-    _imitate(patched_from_numpy, from_numpy)
+    for owner, name, op in (
+        (torch.nn.Parameter, "__new__", "Parameter"),
+        (torch.autograd.Variable, "__new__", "Variable"),
+    ):
+        new = _stand_in(recorder, getattr(owner, name), after=maker(op, 1))
+        patches.set(owner, name, staticmethod(new))
     patches.set(torch.Tensor, "__init__", tensor_init)
-    patches.set(torch.nn.Parameter, "__new__", staticmethod(parameter_new))
-    patches.set(torch, "from_numpy", patched_from_numpy)
+    from_numpy = _stand_in(recorder, torch.from_numpy, after=maker("from_numpy", 0))
+    patches.set(torch, "from_numpy", from_numpy)
 
-    variable = torch.autograd.Variable
-    make_variable = variable.__new__
 
-    def variable_new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        result = make_variable(cls, *args, **kwargs)
-        made("Variable", args[0] if args else None, result, sys._getframe(1))
-        return result
-
-    patches.set(variable, "__new__", staticmethod(variable_new))
+def _next_init(kind: type) -> Any:
+    """The __init__ that comes after torch.Tensor's in a subclass's order of bases."""
+    order = kind.__mro__
+    for base in order[order.index(torch.Tensor) + 1 :]:
+        if "__init__" in vars(base):
+            return vars(base)["__init__"]
+    return object.__init__
 
 
 def _inference_mode(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
@@ -125,49 +167,86 @@ def _inference_mode(patches: Patches, recorder: Recorder, current: CurrentMode) 
         if mode is not None and mode.switches.inference:
             mode.switches.inference.pop()
 
-    _imitate(patched_enter, enter)
-    _imitate(patched_exit, leave)
-    patches.set(context, "__enter__", patched_enter)
-    patches.set(context, "__exit__", patched_exit)
+    patches.set(context, "__enter__", _imitate(patched_enter, enter))
+    patches.set(context, "__exit__", _imitate(patched_exit, leave))
 
 
-def optimizers_made(patches: Patches, made: Callable[[], None]) -> None:
+def optimizers_made(patches: Patches, recorder: Recorder, made: Callable[[], None]) -> None:
     """Tell when the program makes its first optimizer."""
     begin = torch.optim.Optimizer.__init__
-
-    def patched_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        made()
-        begin(self, *args, **kwargs)
-
-    _imitate(patched_init, begin)
-    patches.set(torch.optim.Optimizer, "__init__", patched_init)
+    replacement = _stand_in(recorder, begin, before=lambda args: made())
+    patches.set(torch.optim.Optimizer, "__init__", replacement)
 
 
-def _swap_tensors(patches: Patches, recorder: Recorder) -> None:
+def _swap_tensors(patches: Patches, recorder: Recorder, forget: Callable[[Any], None]) -> None:
     """torch.utils.swap_tensors refuses tensors with weak references: take ours away first."""
     swap = getattr(torch.utils, "swap_tensors", None)
     if swap is None:
         return
 
-    def patched_swap(t1: Any, t2: Any) -> Any:
-        recorder.forget(t1)
-        recorder.forget(t2)
-        return swap(t1, t2)
+    def before(args: tuple[Any, ...]) -> None:
+        for tensor in args:
+            forget(tensor)
 
-    _imitate(patched_swap, swap)
-    patches.set(torch.utils, "swap_tensors", patched_swap)
+    patches.set(torch.utils, "swap_tensors", _stand_in(recorder, swap, before=before))
 
 
-def _compile(patches: Patches) -> None:
+def _compile(patches: Patches, recorder: Recorder) -> None:
     """Compiled regions run eagerly; torch's compiler is imported only if the program uses it."""
-    compile_ = torch.compile
+    forced: list[Any] = []
 
-    def patched_compile(*args: Any, **kwargs: Any) -> Any:
-        torch_api.force_eager()
-        return compile_(*args, **kwargs)
+    def force(_: tuple[Any, ...] = ()) -> None:
+        if not forced:
+            forced.append(torch_api.force_eager())
 
-    _imitate(patched_compile, compile_)
-    patches.set(torch, "compile", patched_compile)
+    def undo() -> None:
+        for stance in filter(None, forced):
+            stance.__exit__(None, None, None)
+
+    patches.set(torch, "compile", _stand_in(recorder, torch.compile, before=force))
+    patches.at_the_end(undo)
+    if "torch._dynamo" in sys.modules:
+        _note(recorder, force)
+
+
+def _fast_paths(patches: Patches, current: CurrentMode) -> None:
+    """Attention takes a fast path, with other last bits, if no mode is on: ours must not count."""
+    has_torch_function = torch.overrides.has_torch_function
+
+    def without_us(arguments: Any) -> bool:
+        mode = current()
+        if mode is None or not torch_api.pop_mode_if_on_top(mode):
+            return has_torch_function(arguments)
+        try:
+            return has_torch_function(arguments)
+        finally:
+            torch_api.push_mode(mode)
+
+    replacement = _imitate(without_us, has_torch_function)
+    patches.at_the_end(torch_api.pass_for_builtin(replacement, "aten::has_torch_function"))
+    patches.set(torch.overrides, "has_torch_function", replacement)
+
+
+def _anomaly_stacks(patches: Patches) -> None:
+    """Anomaly mode quotes the stack of each call in its warnings: leave out what is ours."""
+    format_stack = torch.fx.traceback.format_stack
+
+    def without_us() -> list[str]:
+        if torch.fx.traceback.has_preserved_node_meta():
+            return format_stack()
+        kept: list[Any] = []
+        walk = traceback.walk_stack(sys._getframe(1))
+        for frame, line in walk:
+            if frame.f_code is not WatchingMode.__torch_function__.__code__:
+                kept.append((frame, line))
+                continue
+            if kept:
+                kept.pop()  # the relay
+            if frame.f_back is not None and frame.f_back.f_code is torch_api.REENTRY_CODE:
+                next(walk), next(walk, None)  # and the first appearance of a function in Python
+        return traceback.format_list(reversed(traceback.StackSummary.extract(iter(kept))))
+
+    patches.set(torch.fx.traceback, "format_stack", _imitate(without_us, format_stack))
 
 
 def watch_threads(
@@ -197,12 +276,14 @@ def after_record_function(patches: Patches, leaving: Callable[[], None]) -> None
         leaving()
         return leave(self, *exc)
 
-    _imitate(patched_exit, leave)
-    patches.set(context, "__exit__", patched_exit)
+    patches.set(context, "__exit__", _imitate(patched_exit, leave))
 
 
-def _imitate(replacement: Any, original: Any) -> None:
+def _imitate(replacement: Any, original: Any) -> Any:
+    """Give a replacement the original's name, text and signature."""
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         value = getattr(original, name, None)
         if value is not None:
             setattr(replacement, name, value)
+    replacement.__wrapped__ = original
+    return replacement

@@ -81,7 +81,7 @@ class Recorder:
                 return  # handed its own argument back: contiguous(), to() the same device, ...
             code = tensors.codes[key]
             if (code < 0 or code & 1) and (
-                kind is Parameter or (result.requires_grad and result.is_leaf)
+                kind is Parameter or (result.requires_grad and _is_leaf(result))
             ):
                 return  # a weight update or an initialisation: still the same leaf
         inputs: list[int] = []
@@ -93,7 +93,7 @@ class Recorder:
             inputs = []
         live = _carries_gradient(result, inputs)
         node = self._append(op, inputs, live, result, frame, switches, evidence, scalar)
-        tensors.put(result, node, live)
+        tensors.put(result, node, result.requires_grad)
         if writes:
             self._write_through_view(result, node, live)
 
@@ -206,7 +206,7 @@ class Recorder:
                 nodes[live] = self._append(
                     op, inputs, live, output, frame, switches, evidence, scalar
                 )
-            self.tensors.put(output, nodes[live], live)
+            self.tensors.put(output, nodes[live], output.requires_grad)
 
     # --- tensors that no recorded call made ---------------------------------------------------
 
@@ -367,7 +367,14 @@ def _carries_gradient(result: Any, inputs: list[int]) -> bool:
     A view made while gradients are off says that it requires grad, like what it looks into, and
     so does a copy made with requires_grad=True. Both are leaves: nothing passes through them.
     """
-    return bool(result.requires_grad and not (inputs and result.is_leaf))
+    return bool(result.requires_grad and not (inputs and _is_leaf(result)))
+
+
+def _is_leaf(tensor: Any) -> bool:
+    try:
+        return bool(tensor.is_leaf)
+    except RuntimeError:  # a view made with gradients off, after a write to what it looks into
+        return True
 
 
 def _collect_tensors(values: Any, found: list[Any]) -> None:

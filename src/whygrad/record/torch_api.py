@@ -31,7 +31,7 @@ _top: Callable[[], Any] | None = getattr(torch.overrides, "_get_current_function
 
 mode_depth: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
 # While torch.jit.trace runs, a look at a tensor's shape would end up in the traced graph.
-is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
+is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
 
 
 def top_mode() -> Any:
@@ -51,6 +51,31 @@ def push_mode(mode: object) -> None:
     """Put a mode back that `pop_mode_if_on_top` took off."""
     if _push is not None:
         _push(mode)
+
+
+def remove_mode(mode: object) -> None:
+    """Take `mode` out of this thread's stack, whatever lies above it."""
+    if _push is None or _pop is None:
+        return
+    above = []
+    for _ in range(mode_depth()):
+        top = _pop()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        _push(other)
+
+
+def pass_for_builtin(function: Any, operator: str) -> Callable[[], None]:
+    """Let scripted code call `function` as the operator it stands for; returns the undoing."""
+    table: dict[int, str] = getattr(torch.jit._builtins, "_get_builtin_table", dict)()
+    table[id(function)] = operator
+
+    def undo() -> None:
+        table.pop(id(function), None)
+
+    return undo
 
 
 class _Nothing:
@@ -104,13 +129,13 @@ def decorated_function(frame: FrameType) -> CodeType | None:
     return found if isinstance(found, CodeType) else None
 
 
-def force_eager() -> bool:
-    """Let compiled regions run eagerly, where each call can be seen; False if torch cannot."""
+def force_eager() -> Any:
+    """Let compiled regions run eagerly, where each call can be seen.
+
+    Returns torch's context manager, whose exit undoes it, or None if torch cannot.
+    """
     stance = getattr(torch.compiler, "set_stance", None)
-    if stance is None:
-        return False
-    stance("force_eager")
-    return True
+    return None if stance is None else stance("force_eager")
 
 
 def _has_step_hooks() -> bool:

@@ -32,13 +32,14 @@ class Watcher:
         self._patches = patches.Patches()
         self._handles: list[Any] = []
         self._mode: WatchingMode | None = None
+        self._modes: weakref.WeakSet[WatchingMode] = weakref.WeakSet()
         self._process = os.getpid()
 
     def start(self) -> None:
-        patches.install(self._patches, self.recorder, self.current_mode)
+        patches.install(self._patches, self.recorder, self.current_mode, self.asker.forget)
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
         patches.after_record_function(self._patches, self._resume)
-        patches.optimizers_made(self._patches, self._optimizer_made)
+        patches.optimizers_made(self._patches, self.recorder, self._optimizer_made)
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -51,10 +52,10 @@ class Watcher:
         if self._mode is None:
             return
         mode, self._mode = self._mode, None
-        self._resume()
-        if not torch_api.pop_mode_if_on_top(mode):
-            mode.paused = True  # the program left a mode of its own on top: go quiet instead
+        torch_api.remove_mode(mode)
         self._thread.mode = None
+        for other in list(self._modes):
+            other.paused = True  # of threads that live on
         for handle in self._handles:
             handle.remove()
         self._patches.undo()
@@ -67,21 +68,23 @@ class Watcher:
         mode = WatchingMode(self.recorder, self.asker.on_failure, self.asker.on_backward)
         mode.__enter__()  # type: ignore[no-untyped-call]
         self._thread.mode = mode
+        self._modes.add(mode)
         return mode
 
     def _enter_thread(self, thread: threading.Thread) -> None:
-        target = getattr(thread, "_target", None)
-        module = getattr(target, "__module__", None) or type(thread).__module__
-        if module.partition(".")[0] != "torch" and self._mode is not None:
-            try:
+        try:
+            target = getattr(thread, "_target", None)
+            module = str(getattr(target, "__module__", None) or type(thread).__module__)
+            watching = self._mode is not None and os.getpid() == self._process
+            if watching and module.partition(".")[0] != "torch":
                 self._enter()
-            except Exception as fault:
-                self.recorder.fault(fault)
+        except Exception as fault:
+            self.recorder.fault(fault)
 
     def _leave_thread(self) -> None:
         mode = self.current_mode()
         if mode is not None:
-            torch_api.pop_mode_if_on_top(mode)
+            torch_api.remove_mode(mode)
             self._thread.mode = None
 
     def _optimizer_made(self) -> None:
@@ -98,6 +101,7 @@ class Watcher:
             # With a closure the program's own forward and backward run inside the step.
             if not closure:
                 self._thread.popped = torch_api.pop_mode_if_on_top(mode)
+                self._thread.beneath = torch_api.top_mode()
                 mode.paused = True
             with torch_api.without_torch_function():
                 self.asker.before_step(optimizer, sys._getframe(1))
@@ -114,6 +118,8 @@ class Watcher:
         if mode is None or not mode.paused:
             return
         if getattr(self._thread, "popped", False):
+            if torch_api.top_mode() is not self._thread.beneath:
+                return  # inside a mode that the step itself entered, which must be left first
             self._thread.popped = False
             torch_api.push_mode(mode)
         mode.paused = False
@@ -123,7 +129,7 @@ class Watcher:
         mode = self.current_mode()
         if mode is not None:
             mode.paused = True
-            torch_api.pop_mode_if_on_top(mode)
+            torch_api.remove_mode(mode)
             self._thread.mode = None
 
 

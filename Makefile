@@ -1,0 +1,42 @@
+# Everything happens in .venv, which the first target sets up. Later ones find the stamp.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test bench docs clean
+
+help:
+	@echo "make demo    run whygrad on examples/river and show its report"
+	@echo "make test    linters, type checks and all tests"
+	@echo "make bench   measure what watching costs on this machine"
+	@echo "make docs    regenerate the generated parts of the documentation"
+	@echo "make clean   remove .venv and all caches"
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "whygrad needs Python 3.11 or newer; choose one with: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	# Alone and by its exact version: a range would fetch the newest one, with all of CUDA.
+	$(BIN)/pip install --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+demo: $(READY)
+	@# The program fails, as it should: 1 is its own exit code, and any other one is a mistake.
+	cd examples/river && ../../$(BIN)/whygrad run train.py; test $$? -eq 1
+
+test: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict
+	$(BIN)/pytest -n 2
+
+bench: $(READY)
+	$(BIN)/python bench/overhead.py
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
