@@ -12,17 +12,17 @@ help:
 	@echo "make docs    regenerate the generated parts of the documentation"
 	@echo "make clean   remove .venv and all caches"
 
+# torch comes first, by its exact version: a range would fetch the newest one with all of CUDA.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "whygrad needs Python 3.11 or newer; choose one with: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	# Alone and by its exact version: a range would fetch the newest one, with all of CUDA.
 	$(BIN)/pip install --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install --disable-pip-version-check -e ".[dev]"
 	touch $@
 
+# The program fails, as it should: 1 is its own exit code, and any other one is a mistake.
 demo: $(READY)
-	@# The program fails, as it should: 1 is its own exit code, and any other one is a mistake.
 	cd examples/river && ../../$(BIN)/whygrad run train.py; test $$? -eq 1
 
 test: $(READY)

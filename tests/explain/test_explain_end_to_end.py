@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from program_runs import ForkServer, Run
 
+from program_runs import ForkServer, Run
 from whygrad import explain
 
 PAGES = [explain.page(code) for code in explain.codes()]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import re
+import subprocess
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,10 +45,7 @@ def observe(program: Callable[[], Any], *, watched: bool) -> Observation:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                if watched:
-                    with watch:
-                        values = program()
-                else:
+                with watch if watched else contextlib.nullcontext():
                     values = program()
             except Exception as error:
                 exception = f"{type(error).__name__}: {error}"
@@ -95,6 +96,15 @@ def _freeze_tensor(tensor: torch.Tensor) -> Any:
 
 def _without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text)
+
+
+def run_process(*command: str, cwd: Path | None = None, **env: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a process; addresses are left out."""
+    clean = {name: value for name, value in os.environ.items() if "PYTHON" not in name}
+    done = subprocess.run(
+        command, cwd=cwd, env=clean | env, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, _without_addresses(done.stdout), _without_addresses(done.stderr)
 
 
 def faults(observation: Observation) -> list[str]:

@@ -92,6 +92,17 @@ class Case:
             return text
         return "loss"
 
+    def held_without_grad(self, behind: set[int]) -> list[int]:
+        """Plain tensors that an optimizer should change but that never asked for a gradient."""
+        return [
+            info.node
+            for info in self.question.parameters
+            if info.in_optimizer
+            and not info.registered
+            and not info.requires_grad
+            and info.node in behind
+        ]
+
     def blame(self, stack: int, fed_by: int | None) -> tuple[Span | None, Span | None]:
         """(the line to change, the library's line if that is another one).
 

@@ -126,7 +126,7 @@ class FlowGraph:
         event = self.event(node)
         if event is None:
             source = self.source(node)
-            if source is not None and source.origin is not None:
+            if source is not None and source.origin is not None and source.made_by:
                 return Block("rebuilt", ("rebuilt", source.stack), node)
             return None
         if event.live or not (event.inputs or node in self.links):

@@ -50,7 +50,7 @@ def adopt(
             tuple(inputs),
             True,
             GRAD_ON,
-            tuple(tensor.shape),
+            recorder.shape_of(tensor),
             tensor.dtype,
             torch_api.sequence_number(),
             0,
@@ -68,7 +68,8 @@ def adopt(
 
 
 def _name_of(function: Any) -> str:
-    name = function.name() if function is not None else "unknown"
+    # Through the type: a custom Function's context may have a `name` of its own.
+    name = type(function).name(function) if function is not None else "unknown"
     return str(name).removeprefix("torch::autograd::").removesuffix("Backward")
 
 
@@ -82,8 +83,9 @@ def _inputs_of(recorder: Recorder, function: Any) -> list[int]:
             if following is None or following in seen:
                 continue
             seen.add(following)
-            variable = getattr(following, "variable", None)
-            if variable is not None:
+            # By the name of its type: a custom Function may have a `variable` of its own.
+            if type(following).__name__ == "AccumulateGrad":
+                variable = following.variable
                 known = recorder.node_of(variable)
                 found.append(recorder.source(variable, None) if known is None else known)
                 continue

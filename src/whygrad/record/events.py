@@ -49,8 +49,8 @@ class Source:
     shape: tuple[int, ...] | None
     dtype: Any
     stack: int  # where it was first seen
-    origin: int | None = None  # the node whose values it was made from (nn.Parameter(x))
-    made_by: str = ""  # the constructor that was seen making it
+    origin: int | None = None  # the node whose values it was made from, or last written with
+    made_by: str = ""  # the constructor that made it from its origin: nn.Parameter(x)
     flag_stack: int = 0  # where requires_grad was last set
     born_frozen: bool = False
 

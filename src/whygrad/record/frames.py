@@ -52,6 +52,17 @@ def plain_relay(func: Any, args: Any, kwargs: Any) -> Any: return func(*args, **
 # fmt: on
 
 
+def hide_callers(error: BaseException, count: int) -> None:
+    """Take the outermost frames out of a traceback; a bare `raise` does not put its own back.
+
+    They would be seen where the program prints it, and keep our arguments alive.
+    """
+    trace = error.__traceback__
+    for _ in range(count):
+        trace = trace.tb_next if trace is not None else None
+    error.__traceback__ = trace
+
+
 class Frames:
     """Interns places and stacks; makes the relays through which watched calls are made."""
 

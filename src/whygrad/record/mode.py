@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from whygrad.record import torch_api
-from whygrad.record.frames import CODE_SHIFT, TORCH, plain_relay
+from whygrad.record.frames import CODE_SHIFT, TORCH, hide_callers, plain_relay
 from whygrad.record.ops import REBUILDING, Role, role_of
 from whygrad.record.recorder import Recorder
 from whygrad.record.switches import ThreadSwitches
@@ -64,7 +64,7 @@ class WatchingMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: Any = None
-        relay: Any = plain_relay
+        relay: Any = None
         try:
             role, op, writes, look = self.roles.get(func) or self._learn(func)
             if look is not _FACT:
@@ -76,7 +76,7 @@ class WatchingMode(TorchFunctionMode):
                     relay = self.recorder.frames.relay(frame)
         except Exception as fault:
             self.recorder.fault(fault)
-            role, op, writes, look = _IGNORE, "", False, _CAREFUL
+            role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
         try:
             if look is _FACT:
                 return func(*args, **kwargs) if kwargs else func(*args)
@@ -85,11 +85,11 @@ class WatchingMode(TorchFunctionMode):
             result = relay(func, args, kwargs or _NO_KWARGS)
         except BaseException as error:
             self._failed(role, args, kwargs, error, frame)
-            # Our frames must not keep the arguments alive in the program's traceback.
-            args = kwargs = frame = None
-            error.__traceback__ = _inner_traceback(error, look)
+            hide_callers(error, 1 if look is _FACT else 2)
             if _getframe(1).f_code is _REENTRY:
-                raise error  # leaves our frame in: it marks those of torch to be dropped
+                # Our frame stays in, to mark those of torch, but without the arguments.
+                args = kwargs = frame = None
+                raise error
             raise
         if role is _IGNORE or self.paused or _is_tracing():
             return result
@@ -118,6 +118,8 @@ class WatchingMode(TorchFunctionMode):
             self.switches.grad_switch(bool(args[0]), frame)
         elif role is Role.FLAG:
             recorder.flag(args[0], frame)
+        elif role is Role.DATA_SET:
+            recorder.data_set(args[0], args[1], frame, self.switches)
         elif role is Role.GRADIENT:
             # Optimizers and clipping read gradients all the time; only the program's own reads
             # can make a loss of them.
@@ -146,14 +148,6 @@ class WatchingMode(TorchFunctionMode):
         if len(self.roles) < _MAX_ROLES:
             self.roles[func] = known
         return known
-
-
-def _inner_traceback(error: BaseException, look: int) -> Any:
-    """The traceback without this module's frame and without the relay's."""
-    trace = error.__traceback__
-    for _ in range(1 if look is _FACT else 2):
-        trace = trace.tb_next if trace is not None else None
-    return trace
 
 
 def _past_our_frames(kwargs: dict[str, Any]) -> dict[str, Any]:

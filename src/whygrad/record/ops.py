@@ -17,6 +17,7 @@ class Role(IntEnum):
     BACKWARD = 5
     GRAD = 6  # torch.autograd.grad
     GRADIENT = 7  # reads a tensor's .grad
+    DATA_SET = 8  # assigns to a tensor's .data
 
 
 EXITS = frozenset(
@@ -45,7 +46,8 @@ IGNORED = frozenset(
 # Properties whose value is a tensor with the same numbers; all others are looks.
 VALUE_PROPERTIES = frozenset(["data", "T", "mT", "H", "mH", "real", "imag", "_base"])
 
-DETACHING = frozenset(["detach", "detach_", "data", "detach_copy"])
+DATA_WRITE = "data="  # an assignment to .data, or a write through it
+DETACHING = frozenset(["detach", "detach_", "data", "detach_copy", DATA_WRITE])
 
 # Tensors made from Python or numpy values: the return of what left torch.
 REBUILDING = frozenset(
@@ -84,6 +86,9 @@ IN_PLACE_DUNDERS = frozenset(
 )
 
 
+_SETTERS = {"requires_grad=": Role.FLAG, DATA_WRITE: Role.DATA_SET}
+
+
 def op_name(func: Any) -> str:
     """A function's short name: `mul`, `data`, `requires_grad=`."""
     name: str = getattr(func, "__name__", "") or type(func).__name__
@@ -112,7 +117,7 @@ def role_of(func: Any) -> tuple[Role, str, bool]:
             return Role.GRADIENT, GRADIENT, False
         return (Role.FLOW if name in VALUE_PROPERTIES else Role.IGNORE), name, False
     if method in ("__set__", "__delete__"):
-        return (Role.FLAG if name == "requires_grad=" else Role.IGNORE), name, False
+        return _SETTERS.get(name, Role.IGNORE), name, False
     if name == "requires_grad_":
         return Role.FLAG, name, False
     if name == "_set_grad_enabled":

@@ -15,7 +15,7 @@ import torch.fx.traceback
 import torch.overrides
 
 from whygrad.record import torch_api
-from whygrad.record.frames import plain_relay
+from whygrad.record.frames import hide_callers, plain_relay
 from whygrad.record.mode import WatchingMode
 from whygrad.record.recorder import Recorder
 
@@ -90,8 +90,7 @@ def _stand_in(
         try:
             result = relay(original, args, kwargs)
         except BaseException as error:
-            trace = error.__traceback__
-            error.__traceback__ = trace.tb_next.tb_next if trace and trace.tb_next else None
+            hide_callers(error, 2)
             raise
         if after is not None:
             _note(recorder, lambda: after(args, kwargs, result, frame))

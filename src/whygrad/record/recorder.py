@@ -11,7 +11,7 @@ from whygrad.record import adoption, torch_api
 from whygrad.record.events import GRAD_ON, Event, Recording, Source
 from whygrad.record.exits import Exits
 from whygrad.record.frames import Frames
-from whygrad.record.ops import SHAPE_ONLY
+from whygrad.record.ops import DATA_WRITE, DETACHING, SHAPE_ONLY
 from whygrad.record.switches import SwitchTable, ThreadSwitches
 from whygrad.record.tensors import Tensors
 
@@ -24,10 +24,12 @@ _sequence = torch_api.sequence_number
 _PLAIN = frozenset(
     [int, bool, str, type(None), torch.Size, torch.dtype, torch.device, slice, type(...), type]
 )
+_NO_DISPATCH = getattr(Tensor, "__torch_dispatch__", None)
 _MAX_NESTED = 4096  # elements looked at in a list argument
 _MAX_SOURCES = 50_000
 _MAX_SHAPES = 10_000
 _MAX_FAULTS = 20
+_MAX_ALIASES = 4096
 
 
 class Recorder:
@@ -49,6 +51,7 @@ class Recorder:
         self.faults: list[str] = []
         self.step = 1
         self._shapes: dict[Any, tuple[int, ...]] = {}
+        self._aliases: dict[int, int] = {}  # node of `leaf.data` or its detach() -> the leaf
         self._next_source = -1
 
     # --- the hot path -------------------------------------------------------------------------
@@ -83,7 +86,10 @@ class Recorder:
             if (code < 0 or code & 1) and (
                 kind is Parameter or (result.requires_grad and _is_leaf(result))
             ):
-                return  # a weight update or an initialisation: still the same leaf
+                # A weight update or an initialisation: still the same leaf, with new values.
+                self._write_into_leaf(op, result, code >> 1, args[1:], frame, switches)
+                return
+            tensors.codes[key] = code | 1  # it may require grad by now: that is this write's doing
         inputs: list[int] = []
         scalar, evidence = self._inputs(args, inputs, frame)
         if kwargs:
@@ -96,6 +102,11 @@ class Recorder:
         tensors.put(result, node, result.requires_grad)
         if writes:
             self._write_through_view(result, node, live)
+            self._write_through_data(inputs, node, result, frame, switches)
+        elif op in DETACHING and inputs and inputs[0] in self.sources:
+            self._aliases[node] = inputs[0]
+            if len(self._aliases) > _MAX_ALIASES:
+                del self._aliases[next(iter(self._aliases))]
 
     def _inputs(self, values: Any, inputs: list[int], frame: FrameType) -> tuple[bool, str]:
         """Collect the nodes among call arguments; tells of Python numbers that came from torch."""
@@ -146,7 +157,6 @@ class Recorder:
         else:
             mode = GRAD_ON if _grad_enabled() else switches.off_because()
             stack = frames.stack(frame)
-        shape = result.shape
         return self.append(
             (
                 op,
@@ -154,7 +164,7 @@ class Recorder:
                 tuple(inputs),
                 live,
                 mode,
-                self._shapes.get(shape) or self._shape(shape),
+                self.shape_of(result),
                 result.dtype,
                 _sequence(),
                 stack,
@@ -173,11 +183,21 @@ class Recorder:
         events.append(event)
         return self.base + len(events) - 1
 
-    def _shape(self, shape: Any) -> tuple[int, ...]:
-        plain = tuple(shape)
-        if len(self._shapes) < _MAX_SHAPES:
-            self._shapes[plain] = plain
-        return plain
+    def shape_of(self, tensor: Any) -> tuple[int, ...] | None:
+        """A tensor's shape, one tuple for all that have the same; None if it does not say."""
+        kind = type(tensor)
+        if kind is not Tensor and kind is not Parameter and _tells_shape_by_code(kind):
+            return None
+        try:
+            shape = tensor.shape
+            known = self._shapes.get(shape)
+        except (RuntimeError, TypeError):  # uninitialised or nested, or sizes are symbols
+            return None
+        if known is None:
+            known = tuple(shape)
+            if len(self._shapes) < _MAX_SHAPES:
+                self._shapes[known] = known
+        return known
 
     def _flow_many(
         self,
@@ -222,7 +242,7 @@ class Recorder:
         self.sources[node] = Source(
             requires_grad=requires_grad,
             parameter=isinstance(tensor, Parameter),
-            shape=shape_of(tensor),
+            shape=self.shape_of(tensor),
             dtype=tensor.dtype,
             stack=self.frames.stack(frame),
         )
@@ -309,6 +329,46 @@ class Recorder:
             self._replace(view, event, inputs=(*event.inputs, before))
             self.tensors.put(base, node, live or base.requires_grad)
 
+    def _write_into_leaf(
+        self,
+        op: str,
+        leaf: Any,
+        node: int,
+        values: Any,
+        frame: FrameType,
+        switches: ThreadSwitches,
+    ) -> None:
+        """New values for a leaf: remember where they came from, if from a tensor at all."""
+        inputs: list[int] = []
+        self._inputs(values, inputs, frame)
+        source = self.sources.get(node)
+        if source is not None and inputs:
+            source.origin = self._append(op, inputs, False, leaf, frame, switches)
+
+    def data_set(self, leaf: Any, value: Any, frame: FrameType, switches: ThreadSwitches) -> None:
+        """`leaf.data = value`: the values go in, their history does not."""
+        node = self.node_of(leaf)
+        if node is None:
+            node = self.source(leaf, frame)
+        self._write_into_leaf(DATA_WRITE, leaf, node, (value,), frame, switches)
+
+    def _write_through_data(
+        self,
+        inputs: list[int],
+        node: int,
+        result: Any,
+        frame: FrameType,
+        switches: ThreadSwitches,
+    ) -> None:
+        """`leaf.data.copy_(value)` writes into the leaf behind autograd's back."""
+        leaf = self._aliases.get(inputs[0]) if inputs else None
+        if leaf is None or len(inputs) < 2:
+            return
+        self._aliases[node] = leaf
+        source = self.sources.get(leaf)
+        if source is not None:
+            source.origin = self._append(DATA_WRITE, [node], False, result, frame, switches)
+
     def _event_of(self, tensor: Any) -> Event | None:
         node = self.node_of(tensor)
         index = -1 if node is None else node - self.base
@@ -354,11 +414,9 @@ class Recorder:
         )
 
 
-def shape_of(tensor: Any) -> tuple[int, ...] | None:
-    try:
-        return tuple(tensor.shape)
-    except Exception:  # uninitialised parameters and nested tensors have none
-        return None
+def _tells_shape_by_code(kind: type) -> bool:
+    """Whether a subclass may run code of its own when asked for a shape, or answer in symbols."""
+    return getattr(kind, "__torch_dispatch__", None) is not _NO_DISPATCH
 
 
 def _carries_gradient(result: Any, inputs: list[int]) -> bool:

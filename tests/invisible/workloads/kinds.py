@@ -44,14 +44,6 @@ def nested_tensors() -> Any:
     return [padded, rows, *[p.grad for p in model.parameters()]]
 
 
-def named_tensors() -> Any:
-    x = torch.ones(2, 3, names=("rows", "columns"), requires_grad=True)
-    total = x.sum("columns")
-    total.rename(None).sum().backward()
-    aligned = x.align_to("columns", "rows")
-    return [total.names, total.rename(None), x.grad, aligned.names, x.refine_names(..., "columns").names]
-
-
 class _Counting(torch.Tensor):
     """Logs each call in which one of its kind takes part."""
 

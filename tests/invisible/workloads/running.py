@@ -126,7 +126,7 @@ def scripted_and_traced() -> Any:
     flat = torch.jit.trace(lambda v: v.view(v.shape[0], -1).sum(1) * v.size(1), torch.ones(2, 3))
     through = whole(torch.ones(3, 1, 2)).sum() + traced(torch.ones(2, 1, 2)).sum()
     through.backward()
-    graphs = [str(scripted.graph), str(traced.inlined_graph), str(flat.graph)]
+    graphs = [scripted.code, traced.code, flat.code]
     gradients = [p.grad for p in net.parameters()]
     return [out, weight.grad, through, gradients, flat(torch.ones(4, 5)), graphs]
 
@@ -170,4 +170,4 @@ def generated_code() -> Any:
     exec(compile(text, "generated.py", "exec"), namespace)
     odd: dict[str, Any] = {"torch": torch, "__name__": ["not", "a", "string"]}
     exec(compile("y = torch.ones(2) * 2", "odd.py", "exec"), odd)
-    return [namespace["y"], odd["y"], sorted(namespace["__warningregistry__"])[:1]]
+    return [namespace["y"], odd["y"], list(namespace)]

@@ -8,6 +8,7 @@ from whygrad.diagnose import story
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.exits import exit_of
 from whygrad.graph.separate import Separation
+from whygrad.record.ops import DATA_WRITE
 from whygrad.session import Edit, Finding, Fix
 from whygrad.source.edits import remove_method_call, replace_call_with_argument
 from whygrad.source.spans import Span
@@ -33,6 +34,8 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
     where, library = case.blame(event.stack, next(iter(event.inputs), None))
     if where is None:
         return None
+    if event.op == DATA_WRITE:
+        return _written_into_leaf(case, separation, where)
     written = _SPOKEN.get(event.op, f".{event.op}()")
     subject = f"`{written}`" if library is None else f"`{written}` inside a library call"
     value = receiver_text(where) if library is None else None
@@ -50,6 +53,26 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
             title=f"delete the `{written}`",
             edits=_edits(where) if library is None else [],
             safety="changes gradients only; forward values stay equal",
+            deliberate=_deliberate(case),
+        ),
+    )
+
+
+def _written_into_leaf(case: Case, separation: Separation, where: Span) -> Finding:
+    """`layer.weight.data = generated`: the layer uses the numbers, gradient stops at the layer."""
+    return story.cut_finding(
+        case,
+        separation,
+        code=CODE,
+        where=where,
+        subject="writing through `.data`",
+        label="the numbers go into a leaf here; their history stays behind",
+        why="a leaf tensor has no history by definition. Writing into its `.data` replaces its "
+        "numbers, and gradient that reaches the leaf stops there.",
+        fix=Fix(
+            title="use the computed tensor itself in the forward pass, for instance with "
+            "`torch.func.functional_call` or the `torch.nn.functional` form of the layer",
+            safety="forward values stay equal",
             deliberate=_deliberate(case),
         ),
     )

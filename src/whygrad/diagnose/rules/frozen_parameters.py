@@ -27,6 +27,8 @@ def _everything_frozen(case: Case) -> Iterator[Finding]:
     if not case.unreached or not case.roots:
         return
     behind = case.graph.ancestors(case.roots)
+    if case.held_without_grad(behind):
+        return  # what should change is a plain tensor; the frozen network is only in between
     frozen = [
         node
         for node in behind

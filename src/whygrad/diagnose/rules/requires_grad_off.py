@@ -28,7 +28,8 @@ def diagnose(case: Case) -> Iterator[Finding]:
     if not case.unreached or not case.roots or case.question.kind == "operation-raised":
         return
     behind = case.graph.ancestors(case.roots)
-    sources = [n for n in behind if n < 0 or not case.graph.inputs(n)]
+    held = case.held_without_grad(behind)
+    sources = held or [n for n in behind if n < 0 or not case.graph.inputs(n)]
     if any(_is_parameter(case, n) for n in sources) or _uses_gradients(case, behind):
         return
     candidates = sorted((n for n in sources if case.graph.floating(n)), key=_order(case))
