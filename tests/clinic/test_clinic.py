@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from clinic_cases import Case, load_cases, not_yet_covered
 
-from program_runs import ForkServer, run_as_typed
+from program_runs import ForkServer, Run, run_as_typed
 
 CASES = load_cases()
 LATER = not_yet_covered()
@@ -19,20 +21,34 @@ AS_TYPED = [
 ]
 
 
+def bare_and_watched(programs: ForkServer, program: Path) -> tuple[Run, Run]:
+    return _run(programs, program, watched=False), _run(programs, program, watched=True)
+
+
+def _run(programs: ForkServer, program: Path, *, watched: bool) -> Run:
+    # Now and then torch's gloo back end aborts while a child process shuts down, watched or not.
+    # Such a run says nothing about either side, so it is made again.
+    for _ in range(3):
+        run = programs.run(program, watched=watched)
+        if "terminated with signal SIGABRT" not in run.stderr:
+            break
+    return run
+
+
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
 @each(COVERED)
 def test_the_first_finding_has_the_right_cause_and_line(case: Case, programs: ForkServer) -> None:
-    bare, watched = (programs.run(case.program, watched=w) for w in (False, True))
+    bare, watched = bare_and_watched(programs, case.program)
     assert case.shortcoming(watched) == ""
     assert (watched.exit_code, watched.stdout) == (bare.exit_code, bare.stdout)
 
 
 @each(CASES)
 def test_the_healthy_twin_runs_as_it_does_alone(case: Case, programs: ForkServer) -> None:
-    bare, watched = (programs.run(case.twin, watched=w) for w in (False, True))
+    bare, watched = bare_and_watched(programs, case.twin)
     assert watched.judged == []
     assert watched.report["notes"] == []
     assert (watched.exit_code, watched.stdout) == (bare.exit_code, bare.stdout)
@@ -42,7 +58,7 @@ def test_the_healthy_twin_runs_as_it_does_alone(case: Case, programs: ForkServer
 
 @each(UNCOVERED)
 def test_a_case_that_is_solved_is_not_on_the_list(case: Case, programs: ForkServer) -> None:
-    bare, watched = (programs.run(case.program, watched=w) for w in (False, True))
+    bare, watched = bare_and_watched(programs, case.program)
     assert case.shortcoming(watched) != "", "solved: take it off not_yet_covered.txt"
     assert (watched.exit_code, watched.stdout) == (bare.exit_code, bare.stdout)
 
@@ -50,14 +66,14 @@ def test_a_case_that_is_solved_is_not_on_the_list(case: Case, programs: ForkServ
 @each(AS_TYPED)
 def test_a_process_of_its_own_gives_the_same_answer(case: Case, programs: ForkServer) -> None:
     for program in (case.program, case.twin):
-        bare, typed = (run_as_typed(program, watched=w) for w in (False, True))
-        assert (typed.exit_code, typed.stdout) == (bare.exit_code, bare.stdout)
-        forked = programs.run(program, watched=True)
+        typed, forked = run_as_typed(program, watched=True), programs.run(program, watched=True)
+        assert (typed.exit_code, typed.stdout) == (forked.exit_code, forked.stdout)
         assert typed.judged == forked.judged
 
 
-def test_every_listed_case_is_there_once() -> None:
+def test_the_list_has_no_unknown_case_and_does_not_grow() -> None:
     assert sorted(LATER) == sorted({case.name for case in CASES} & set(LATER))
+    assert len(LATER) <= 41
 
 
 def test_every_family_is_there() -> None:

@@ -35,7 +35,7 @@ def test_versions_and_abilities(
     assert rows["whygrad"] == whygrad.__version__
     assert rows["python"] == sys.version.split()[0]
     assert set(rows) == {"whygrad", "python", "platform", "numpy", "rich", "torch"}
-    assert "2.7.1+cu126 (tested: 2.6 to 2.13)" in out
+    assert "2.7.1+cu126 (whygrad is made for 2.6 to 2.13)" in out
     assert "  yes  torch calls\n" in out
     assert "  no   optimizer steps: silent failures are not found\n" in out
     assert "bug report" in out
@@ -44,11 +44,11 @@ def test_versions_and_abilities(
 @pytest.mark.parametrize(
     ("version", "standing"),
     [
-        ("2.5.1", "older than the tested 2.6 to 2.13"),
-        ("2.6.0", "tested: 2.6 to 2.13"),
-        ("2.13.0a0+git12ab", "tested: 2.6 to 2.13"),
-        ("2.14.0.dev20270101", "newer than the tested 2.6 to 2.13"),
-        ("3.0", "newer than the tested 2.6 to 2.13"),
+        ("2.5.1", "older than what whygrad is made for, 2.6 to 2.13"),
+        ("2.6.0", "whygrad is made for 2.6 to 2.13"),
+        ("2.13.0a0+git12ab", "whygrad is made for 2.6 to 2.13"),
+        ("2.14.0.dev20270101", "newer than what whygrad is made for, 2.6 to 2.13"),
+        ("3.0", "newer than what whygrad is made for, 2.6 to 2.13"),
     ],
 )
 def test_where_a_version_stands(version: str, standing: str) -> None:

@@ -61,3 +61,14 @@ def test_there_are_many_programs_and_no_name_twice() -> None:
     themes = [programs_of(theme) for theme in THEMES if theme != "healthy_helpers"]
     assert len(PROGRAMS) == sum(len(theme) for theme in themes)
     assert len(PROGRAMS) >= 50
+
+
+def test_the_same_check_notices_a_program_that_is_not_healthy() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with whygrad.watch(quiet=True) as watch:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model[1](model[0](torch.randn(8, 6)).detach()).square().mean().backward()
+            optimizer.step()
+    assert [finding.code for finding in watch.findings] == ["detach-call"]

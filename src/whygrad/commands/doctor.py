@@ -43,14 +43,14 @@ def _print_torch() -> bool:
 
 
 def _standing(version: str) -> str:
-    """Where a version of torch lies in the tested range."""
+    """Where a version of torch lies in the range that whygrad is made for."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    tested = f"{_dotted(OLDEST_TORCH)} to {_dotted(NEWEST_TORCH)}"
+    supported = f"{_dotted(OLDEST_TORCH)} to {_dotted(NEWEST_TORCH)}"
     if numbers < OLDEST_TORCH:
-        return f"older than the tested {tested}"
+        return f"older than what whygrad is made for, {supported}"
     if numbers > NEWEST_TORCH:
-        return f"newer than the tested {tested}"
-    return f"tested: {tested}"
+        return f"newer than what whygrad is made for, {supported}"
+    return f"whygrad is made for {supported}"
 
 
 def _print_capabilities() -> bool:

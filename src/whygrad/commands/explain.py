@@ -1,4 +1,4 @@
-"""`whygrad explain`: the page for a cause code, or the list of all codes."""
+"""Explain a cause: what happens, why, a failing and a fixed program, when it is deliberate."""
 
 from __future__ import annotations
 

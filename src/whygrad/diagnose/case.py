@@ -82,6 +82,12 @@ class Case:
         return spans[0] if spans else None
 
     @property
+    def take_out(self) -> str:
+        """The first half of an advice that only makes sense if there is an optimizer."""
+        held = any(info.in_optimizer for info in self.question.parameters)
+        return "take them out of the optimizer, or " if held else ""
+
+    @property
     def root_name(self) -> str:
         """The variable on which backward() was called."""
         surface = self.surface

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import CodeType
+
 from whygrad.record.events import GRAD_ON, Event, Recording
 
+Body = tuple[CodeType, tuple[int, ...]]  # a forward, and the sites from which it was called
 
-def function_bodies(recording: Recording) -> set[int]:
-    """The operations inside custom Functions whose outputs carry gradient.
+
+class FunctionBodies:
+    """The calls of custom Functions whose outputs carry gradient.
 
     Torch runs a Function's forward with gradients off, and many switch them off once more
     themselves. Neither is a cut: the output gets its history when the Function returns.
     """
-    return _Bodies(recording).found
 
-
-class _Bodies:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self.found: set[int] = set()
-        self._inside: dict[tuple[str, int], bool] = {}
+        self._inside: dict[int, bool] = {}
+        self._bodies: set[Body] = set()
+        looked_at: set[tuple[str, int]] = set()
         for fields in recording.events:
             event = Event(*fields)
-            if event.live:
-                self._walk(event.op, list(event.inputs))
+            for node in event.inputs if event.live else ():
+                inner = recording.event(node)
+                if inner is None or inner.live or inner.mode == GRAD_ON:
+                    continue
+                if (event.op, inner.stack) not in looked_at:
+                    looked_at.add((event.op, inner.stack))
+                    self._bodies.update(self._forwards(event.op, inner.stack))
 
-    def _walk(self, function: str, waiting: list[int]) -> None:
-        """Take in what feeds a Function's output, as far as it ran in its forward."""
-        while waiting:
-            node = waiting.pop()
-            event = self.recording.event(node)
-            if event is None or event.live or event.mode == GRAD_ON or node in self.found:
-                continue
-            if self._ran_in(function, event.stack):
-                self.found.add(node)
-                waiting += event.inputs
+    def hold(self, stack: int) -> bool:
+        """Whether what happened at this stack happened inside one of them."""
+        if stack not in self._inside:
+            self._inside[stack] = any(frame in self._bodies for frame in self._frames(stack))
+        return self._inside[stack]
 
-    def _ran_in(self, function: str, stack: int) -> bool:
-        key = (function, stack)
-        if key not in self._inside:
-            codes = (self.recording.sites[site].code for site in self.recording.stacks[stack])
-            name = f"{function}.forward"
-            self._inside[key] = any(f".{code.co_qualname}".endswith(f".{name}") for code in codes)
-        return self._inside[key]
+    def _forwards(self, function: str, stack: int) -> Iterator[Body]:
+        """The calls, among those of a stack, of the forward of the Function with this name."""
+        for code, callers in self._frames(stack):
+            if f".{code.co_qualname}".endswith(f".{function}.forward"):
+                yield code, callers
+
+    def _frames(self, stack: int) -> Iterator[Body]:
+        sites = self.recording.stacks[stack]
+        for depth, site in enumerate(sites):
+            yield self.recording.sites[site].code, sites[depth + 1 :]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from whygrad.graph.bodies import function_bodies
+from whygrad.graph.bodies import FunctionBodies
 from whygrad.record.events import (
     GRAD_ON,
     INFERENCE_UNSEEN,
@@ -133,17 +133,19 @@ class FlowGraph:
             return None
         if event.op in ("grad", GRADIENT):
             return Block("gradient", ("gradient", event.site), node)
-        if self._inside_function(node, event.mode):
+        if self._inside_function(event):
             found = self._own_block(node, event)
             return None if found is None else found._replace(inside_function=True)
         return self._switch_block(node, event) or self._own_block(node, event)
 
-    def _inside_function(self, node: int, mode: int) -> bool:
-        return mode == INSIDE_FUNCTION or (mode > 0 and node in self._bodies)
+    def _inside_function(self, event: Event) -> bool:
+        if event.mode > 0:
+            return self._bodies.hold(event.stack)
+        return event.mode == INSIDE_FUNCTION
 
     @cached_property
-    def _bodies(self) -> set[int]:
-        return function_bodies(self.recording)
+    def _bodies(self) -> FunctionBodies:
+        return FunctionBodies(self.recording)
 
     def _switch_block(self, node: int, event: Event) -> Block | None:
         """Gradients were off, whatever the operation is."""

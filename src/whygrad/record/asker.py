@@ -16,6 +16,7 @@ from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
 
 CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
+_MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
 _INFERENCE = "nference tensor"
 
 
@@ -40,9 +41,11 @@ class Asker:
         self.optimizers: weakref.WeakKeyDictionary[Any, OptimizerState] = (
             weakref.WeakKeyDictionary()
         )
+        self.had_gradient: set[int] = set()  # nodes of parameters that an optimizer could move
         self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
         self.has_optimizer = False  # with one, its steps are the time to look, and only then
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
+        self._asked = 0
         self.repeated: dict[tuple[str, int], int] = {}
         self.early_report: Callable[[], None] = lambda: None
 
@@ -68,6 +71,20 @@ class Asker:
         if self.repeated[key] > 1:
             return
         self.ask(kind, roots, targets, stack, error)
+
+    def on_uncaught(self, error: BaseException) -> None:
+        """The program ends with this error; custom Functions raise theirs out of sight."""
+        trace = error.__traceback__ if _INFERENCE in str(error) else None
+        frames = []
+        while trace is not None:
+            frames.append(trace.tb_frame)
+            trace = trace.tb_next
+        for frame in reversed(frames):
+            refused = _inference_tensors(tuple(frame.f_locals.values()), None)
+            if refused:
+                stack = self.recorder.frames.stack(frame)
+                self.ask("operation-raised", [], refused, stack, error)
+                return
 
     def ask(
         self,
@@ -151,6 +168,7 @@ class Asker:
                 stack=stack,
                 step=self.recorder.step,
                 parameters=parameters,
+                had_gradient=frozenset(self.had_gradient),
             )
         )
 
@@ -210,16 +228,19 @@ class Asker:
                 node = recorder.node_of(parameter)
                 if node is not None:
                     self.still_without.discard(node)
+                    self.had_gradient.add(node)
         state.pending = waiting
-        if state.steps > CLOSE_STEPS:
+        if state.steps > CLOSE_STEPS or self._asked >= _MAX_ASKED:
             return
         nodes = [node for p in missing if (node := recorder.node_of(p)) is not None]
-        self.still_without.update(nodes)
         roots = self.roots_since(state.last_backward)
         frozen = any(
-            source.parameter and not source.requires_grad for source in recorder.sources.values()
+            source.parameter and not source.requires_grad
+            for source in list(recorder.sources.values())
         )
         if roots and (nodes or (frozen and state.steps == 1)):
+            self._asked += 1
+            self.still_without.update(nodes)
             self._ask_about_missing(
                 tuple(roots),
                 roots,

@@ -93,6 +93,7 @@ class Question:
     error_type: str = ""
     error_text: str = ""
     parameters: list[ParameterInfo] = field(default_factory=list)
+    had_gradient: frozenset[int] = frozenset()  # parameters that had one at an optimizer's step
     root_stacks: dict[int, int] = field(default_factory=dict)  # root -> where backward() was
 
 

@@ -82,6 +82,8 @@ class Frames:
     def file_kind(self, filename: str) -> int:
         known = self.kinds.get(filename)
         if known is None:
+            if len(self.kinds) > _MAX_RELAYS:  # programs that generate code as they go
+                self.kinds.clear()
             known = self.kinds[filename] = classify_file(filename)
         return known
 

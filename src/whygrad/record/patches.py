@@ -128,7 +128,7 @@ def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) ->
     ):
         new = _stand_in(recorder, getattr(owner, name), after=maker(op, 1))
         patches.set(owner, name, staticmethod(new))
-    patches.set(torch.Tensor, "__init__", tensor_init)
+    patches.set(torch.Tensor, "__init__", _imitate(tensor_init, torch.Tensor.__init__))
     from_numpy = _stand_in(recorder, torch.from_numpy, after=maker("from_numpy", 0))
     patches.set(torch, "from_numpy", from_numpy)
 
@@ -263,7 +263,7 @@ def watch_threads(
         finally:
             leave()
 
-    patches.set(threading.Thread, "_bootstrap_inner", patched_bootstrap)
+    patches.set(threading.Thread, "_bootstrap_inner", _imitate(patched_bootstrap, bootstrap))
 
 
 def after_record_function(patches: Patches, leaving: Callable[[], None]) -> None:
@@ -280,9 +280,8 @@ def after_record_function(patches: Patches, leaving: Callable[[], None]) -> None
 
 def _imitate(replacement: Any, original: Any) -> Any:
     """Give a replacement the original's name, text and signature."""
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        value = getattr(original, name, None)
-        if value is not None:
-            setattr(replacement, name, value)
+    for name in ("__name__", "__qualname__", "__doc__"):
+        setattr(replacement, name, getattr(original, name))
+    replacement.__module__ = getattr(original, "__module__", None)
     replacement.__wrapped__ = original
     return replacement

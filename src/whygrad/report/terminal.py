@@ -25,6 +25,8 @@ def render(
 ) -> str:
     """The whole report; nothing at all for a healthy program, unless verbose."""
     pen = _pen(width, color, unicode, verbose)
+    if not verbose and all(finding.severity == "info" for finding in session.findings):
+        return ""  # nothing that anybody must act on
     book = SourceBook(session)
     blocks: list[str] = []
     notes: list[str] = []

@@ -91,6 +91,6 @@ def _deliberate(case: Case) -> str:
             "add a term that reaches a parameter."
         )
     return (
-        "if it is deliberate (fixed target, separate training), take these parameters out of "
-        "the optimizer, or give them a loss of their own."
+        "if it is deliberate (fixed target, separate training), "
+        f"{case.take_out}give these parameters a loss of their own."
     )

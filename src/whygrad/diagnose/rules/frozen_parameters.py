@@ -58,6 +58,8 @@ def _islands(case: Case) -> Iterator[Finding]:
     """Frozen parts in the midst of trained ones of their own kind."""
     by_line: dict[Span, list[Part]] = defaultdict(list)
     for part in frozen_parts(case.question.parameters):
+        if any(info.node in case.question.had_gradient for info in part.members):
+            continue  # frozen for a while, as a discriminator is in the generator's step
         where = _where_frozen(case, [info.node for info in part.members])
         if where is not None:
             by_line[where].append(part)
@@ -116,7 +118,7 @@ def _held_finding(case: Case, where: Span, infos: list[ParameterInfo], on_purpos
         title=f"{words.count(len(infos), 'frozen parameter')} of `{infos[0].owner}` "
         f"{'is' if len(infos) == 1 else 'are'} in the optimizer, which passes over "
         f"{'it' if len(infos) == 1 else 'them'}",
-        checked="they have requires_grad=False and no gradient when the optimizer steps.",
+        checked="requires_grad is False, and no gradient was there when the optimizer stepped.",
         severity="warning" if on_purpose else "info",
         title_of_fix="if they should train, do not freeze them here",
     )

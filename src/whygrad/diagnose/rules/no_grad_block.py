@@ -112,10 +112,10 @@ def _fix(case: Case, where: Span, form: str, written: str) -> Fix:
         title = "switch gradients off only where that is wanted: `with torch.no_grad():`"
         edits = delete_statement(where)
     loss = "this loss trains nothing" if case.raises else "these parameters do not train"
+    rest = f"{case.take_out}add a term that reaches them."
     return Fix(
         title=title,
         edits=edits,
         safety="changes gradients and memory; forward values stay equal",
-        deliberate=f"if it is deliberate (frozen encoder, evaluation), {loss}: take the "
-        "parameters out of the optimizer, or add a term that reaches them.",
+        deliberate=f"if it is deliberate (frozen encoder, evaluation), {loss}: {rest}",
     )
