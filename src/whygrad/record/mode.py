@@ -28,7 +28,7 @@ _NO_KWARGS: dict[str, Any] = {}
 _MAX_ROLES = 20_000
 
 # How to look at a call: it tells a fact and needs no look, as it is, or without being seen.
-_FACT, _PLAINLY, _CAREFUL = 0, 1, 2
+_FACT, _PLAINLY, _CAREFUL, _GRADIENT = 0, 1, 2, 3
 Known = tuple[Role, str, bool, int]  # role, name, whether it writes, how to look
 
 # Results of other types may run code of the program's own when they are looked at.
@@ -59,6 +59,7 @@ class WatchingMode(TorchFunctionMode):
         self.paused = False
         self.roles: dict[Any, Known] = {}
         self.relays = recorder.frames.relays
+        self.kinds = recorder.frames.kinds
         # The program's own modes beneath this one would see us look at tensors.
         self.alone = torch_api.mode_depth() == 0
 
@@ -69,11 +70,16 @@ class WatchingMode(TorchFunctionMode):
             role, op, writes, look = self.roles.get(func) or self._learn(func)
             if look is not _FACT:
                 frame = _getframe(1)
-                if frame.f_code is _REENTRY and frame.f_back is not None:
+                if look is _GRADIENT and self.kinds.get(frame.f_code.co_filename) == TORCH:
+                    # Optimizers and clipping read gradients all the time; only the program's
+                    # own reads can make a loss of them.
+                    look = _FACT
+                elif frame.f_code is _REENTRY and frame.f_back is not None:
                     frame = frame.f_back.f_back or frame
-                relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
-                if relay is None:
-                    relay = self.recorder.frames.relay(frame)
+                if look is not _FACT:
+                    relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
+                    if relay is None:
+                        relay = self.recorder.frames.relay(frame)
         except Exception as fault:
             self.recorder.fault(fault)
             role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
@@ -95,7 +101,10 @@ class WatchingMode(TorchFunctionMode):
             return result
         try:
             if look is _PLAINLY and not types and self.alone and type(result) in _PLAIN:
-                self._record(role, op, writes, args, kwargs, result, frame)
+                if role is _FLOW:
+                    self.recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
+                else:
+                    self._record(role, op, writes, args, kwargs, result, frame)
             else:
                 with _unseen():
                     self._record(role, op, writes, args, kwargs, result, frame)
@@ -121,10 +130,7 @@ class WatchingMode(TorchFunctionMode):
         elif role is Role.DATA_SET:
             recorder.data_set(args[0], args[1], frame, self.switches)
         elif role is Role.GRADIENT:
-            # Optimizers and clipping read gradients all the time; only the program's own reads
-            # can make a loss of them.
-            if result is not None and recorder.frames.kind(frame) < TORCH:
-                recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
+            recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
         else:
             if role is Role.GRAD:
                 recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
@@ -141,13 +147,19 @@ class WatchingMode(TorchFunctionMode):
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)
         look = _CAREFUL if op in REBUILDING else _PLAINLY
-        if role is _IGNORE and getattr(func, "__name__", "") == "__get__" and op not in _WARNING:
+        if role is Role.GRADIENT:
+            look = _GRADIENT
+        elif role is _IGNORE and _is_property(func) and op not in _WARNING:
             look = _FACT
         known = role, op, writes, look
         # Functions made on the fly would otherwise live as long as this table.
         if len(self.roles) < _MAX_ROLES:
             self.roles[func] = known
         return known
+
+
+def _is_property(func: Any) -> bool:
+    return getattr(func, "__name__", "") in ("__get__", "__set__")
 
 
 def _past_our_frames(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -49,6 +51,7 @@ class Recorder:
         self.exits = Exits()
         self.adopted: dict[int, int] = {}  # autograd node number -> event, for unseen calls
         self.faults: list[str] = []
+        self.lock: threading.Lock | None = None  # from the second watched thread on
         self.step = 1
         self._shapes: dict[Any, tuple[int, ...]] = {}
         self._aliases: dict[int, int] = {}  # node of `leaf.data` or its detach() -> the leaf
@@ -175,6 +178,12 @@ class Recorder:
 
     def append(self, event: tuple[Any, ...]) -> int:
         """Add an event (the fields of `Event`), dropping the oldest if the record is full."""
+        if self.lock is None:
+            return self._add(event)
+        with self.lock:
+            return self._add(event)
+
+    def _add(self, event: tuple[Any, ...]) -> int:
         events = self.events
         if len(events) >= self.max_operations:
             dropped = self.max_operations // 4 or 1
@@ -383,6 +392,9 @@ class Recorder:
         node = self.tensors.forget(tensor)
         if node is not None:
             self.source_refs.pop(node, None)
+        if weakref.getweakrefcount(tensor):  # a write has given it another node since
+            for node in [n for n, ref in list(self.source_refs.items()) if ref() is tensor]:
+                del self.source_refs[node]
 
     # --- bounds and views ---------------------------------------------------------------------
 
@@ -398,7 +410,7 @@ class Recorder:
             while trace is not None:
                 where = f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
                 trace = trace.tb_next
-            note = f"internal fault, recording went on: {type(error).__name__}: {error} ({where})"
+            note = f"internal fault, recording went on: {_in_words(error)} ({where})"
             if note not in self.faults:
                 self.faults.append(note)
 
@@ -412,6 +424,13 @@ class Recorder:
             stacks=self.frames.stacks,
             exits=list(self.exits.nodes),
         )
+
+
+def _in_words(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # words of the program's own, by way of its objects
+        return type(error).__name__
 
 
 def _tells_shape_by_code(kind: type) -> bool:

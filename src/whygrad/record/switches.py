@@ -30,7 +30,9 @@ class SwitchTable:
             function = torch_api.decorated_function(caller)
             if function is None:
                 whose = frames.kind(caller)
-                if whose == MACHINERY:  # contextlib, between the program and the switch
+                # Between the program and the switch: contextlib, or a wrapper around an object
+                # that has no code of its own, as in `torch.no_grad()(model)(x)`.
+                if whose == MACHINERY or torch_api.is_decoration(caller):
                     caller = caller.f_back
                     continue
                 inside_torch = whose == TORCH

@@ -112,11 +112,17 @@ REENTRY_CODE: CodeType | None = _handler.__code__ if isinstance(_handler, Functi
 _CONTEXT_FILE = torch_contextlib.__file__
 
 
+def is_decoration(frame: FrameType) -> bool:
+    """Whether `frame` is torch's wrapper around something decorated: `torch.no_grad()(f)`."""
+    code = frame.f_code
+    return code.co_filename == _CONTEXT_FILE and "func" in code.co_freevars
+
+
 def decorated_function(frame: FrameType) -> CodeType | None:
     """The user's function, if `frame` is torch's wrapper around a decorated function."""
-    code = frame.f_code
-    if code.co_filename != _CONTEXT_FILE or "func" not in code.co_freevars:
+    if not is_decoration(frame):
         return None
+    code = frame.f_code
     # Reading f_locals makes a snapshot that would hold the arguments for the frame's lifetime,
     # hence the clear; the wrapper's own variables are not touched by it.
     snapshot = frame.f_locals

@@ -77,6 +77,7 @@ class Watcher:
             module = str(getattr(target, "__module__", None) or type(thread).__module__)
             watching = self._mode is not None and os.getpid() == self._process
             if watching and module.partition(".")[0] != "torch":
+                self.recorder.lock = self.recorder.lock or threading.Lock()
                 self._enter()
         except Exception as fault:
             self.recorder.fault(fault)

@@ -169,7 +169,11 @@ def decorator_span(file: str, first_line: int, names: set[str]) -> Span | None:
 
 
 def _decorator(source: SourceFile, function: FunctionNode, names: set[str]) -> Span | None:
-    for decorator in getattr(function, "decorator_list", ()):
+    decorators = list(getattr(function, "decorator_list", ()))
+    around = source.parents.get(function)
+    if isinstance(around, ast.Call) and function in around.args:
+        decorators.append(around.func)  # torch.no_grad()(lambda x: ...)
+    for decorator in decorators:
         if _is_called(source, decorator, names):
             return node_span(source, decorator)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from whygrad.diagnose import story
@@ -12,7 +13,7 @@ from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.arguments import function_name
 from whygrad.source.edits import delete_statement, remove_decorator, remove_with_item
 from whygrad.source.spans import Span, location
-from whygrad.source.tree import decorator_span, enclosing_with
+from whygrad.source.tree import callee_name, decorator_span, enclosing_with, statement_at
 
 CODE = "no-grad-block"
 
@@ -80,11 +81,12 @@ _LABELS = {
     "block": "everything computed in this block has no history",
     "decorator": "everything computed in this function has no history",
     "call": "from here on nothing records history, until it is switched on again",
+    "wrapped": "everything computed in this call has no history",
 }
 
 
 def switch_place(case: Case, switch: Switch, event: Event) -> tuple[Span, str, str] | None:
-    """(span, "block" | "decorator" | "call", function) of the switch that was off at `event`."""
+    """(span, a key of `_LABELS`, function) of the switch that was off at `event`."""
     if switch.decorated is not None:
         file, line = switch.decorated
         span = decorator_span(file, line, SWITCHES)
@@ -98,8 +100,15 @@ def switch_place(case: Case, switch: Switch, event: Event) -> tuple[Span, str, s
             if around is not None:
                 return around, "block", ""
         return None
-    around = enclosing_with(span, SWITCHES)
-    return span, "block" if around == span else "call", ""
+    if enclosing_with(span, SWITCHES) == span:
+        return span, "block", ""
+    # A switch stands alone or is named; what else ends up here wraps a callable in one.
+    thrown = _stands_alone(span) or (callee_name(span) or "").rpartition(".")[2] in SWITCHES
+    return span, "call" if thrown else "wrapped", ""
+
+
+def _stands_alone(where: Span) -> bool:
+    return isinstance(statement_at(where), ast.Expr)
 
 
 def _fix(case: Case, where: Span, form: str, written: str) -> Fix:
@@ -108,11 +117,15 @@ def _fix(case: Case, where: Span, form: str, written: str) -> Fix:
         title, edits = f"remove the `@{written}` decorator", remove_decorator(where)
     elif form == "block":
         title, edits = f"move this computation out of `{written}`", remove_with_item(where)
+    elif form == "wrapped":
+        title, edits = f"make this call without `{written}` around it", []
     else:
         title = "switch gradients off only where that is wanted: `with torch.no_grad():`"
-        edits = delete_statement(where)
+        edits = delete_statement(where) if _stands_alone(where) else []
     loss = "this loss trains nothing" if case.raises else "these parameters do not train"
     rest = f"{case.take_out}add a term that reaches them."
+    if case.raises:
+        rest = "add a term that reaches a parameter."
     return Fix(
         title=title,
         edits=edits,
