@@ -51,7 +51,7 @@ def observe(program: Callable[[], Any], *, watched: bool) -> Observation:
                 exception = f"{type(error).__name__}: {error}"
     finally:
         torch.set_warn_always(once)
-    states = [torch.get_rng_state(), np.random.get_state(), random.getstate()]
+    states = [torch.get_rng_state(), np.random.get_state(), str(random.getstate())]
     return Observation(
         freeze(values),
         freeze(states),
@@ -90,7 +90,8 @@ def _freeze_tensor(tensor: torch.Tensor) -> Any:
         return facts, tensor.is_coalesced(), freeze([tensor._indices(), tensor._values()])
     if tensor.layout is torch.sparse_csr:
         return facts, freeze([tensor.crow_indices(), tensor.col_indices(), tensor.values()])
-    plain = tensor.as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
+    plain = tensor.as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    plain = plain.clone(memory_format=torch.contiguous_format)
     return facts, tuple(plain.shape), plain.flatten().view(torch.uint8).numpy().tobytes()
 
 

@@ -73,8 +73,11 @@ class Double(torch.autograd.Function):
         return gradient * 2
 
 
-def custom_functions(number: int, leaf: torch.Tensor = torch.ones(1, requires_grad=True)) -> None:
-    Double.apply(leaf).sum()
+LEAF = torch.ones(1, requires_grad=True)
+
+
+def custom_functions(number: int) -> None:
+    Double.apply(LEAF).sum()
 
 
 def generated_code(number: int) -> None:

@@ -11,7 +11,7 @@ from whygrad.graph.separate import Separation
 from whygrad.record.events import ParameterInfo, Question
 from whygrad.source.arguments import argument_text
 from whygrad.source.spans import Span
-from whygrad.source.tree import assigned_names, receiver_text
+from whygrad.source.tree import assigned_names, callee_name, receiver_text
 
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -69,10 +69,14 @@ class Case:
     @property
     def surface(self) -> Span | None:
         """Where it surfaced: the failing call, or the backward() that left gradients out."""
+        return self.user_span(self._surface_stack)
+
+    @property
+    def _surface_stack(self) -> int:
         root = self.roots[0] if self.roots else None
         for separation in self.separations[:1]:
             root = separation.root
-        return self.user_span(self.question.root_stacks.get(root or 0, self.question.stack))
+        return self.question.root_stacks.get(root or 0, self.question.stack)
 
     def user_span(self, stack: int) -> Span | None:
         spans = self.places.spans(stack)
@@ -91,9 +95,13 @@ class Case:
     def root_name(self) -> str:
         """The variable on which backward() was called."""
         surface = self.surface
-        text = receiver_text(surface) if surface is not None else None
-        if self.question.kind == "asked" and surface is not None:
+        text = None
+        if surface is not None and self.question.kind == "asked":
             text = argument_text(surface, 0, "thing")
+        elif surface is not None and surface == self.places.spans(self._surface_stack)[0]:
+            text = receiver_text(surface)
+        elif surface is not None and "backward" in (callee_name(surface) or ""):
+            text = argument_text(surface, 0, "loss")  # a library calls it: engine.backward(loss)
         if text and len(text) <= 30 and "\n" not in text:
             return text
         return "loss"

@@ -17,6 +17,7 @@ from whygrad.record.recorder import Recorder
 
 CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
+_MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
 _INFERENCE = "nference tensor"
 
 
@@ -228,7 +229,8 @@ class Asker:
                 node = recorder.node_of(parameter)
                 if node is not None:
                     self.still_without.discard(node)
-                    self.had_gradient.add(node)
+                    if len(self.had_gradient) < _MAX_PARAMETERS:
+                        self.had_gradient.add(node)
         state.pending = waiting
         if state.steps > CLOSE_STEPS or self._asked >= _MAX_ASKED:
             return

@@ -59,9 +59,8 @@ class WatchingMode(TorchFunctionMode):
         self.paused = False
         self.roles: dict[Any, Known] = {}
         self.relays = recorder.frames.relays
-        self.kinds = recorder.frames.kinds
         # The program's own modes beneath this one would see us look at tensors.
-        self.alone = torch_api.mode_depth() == 0
+        self._look = _PLAINLY if torch_api.mode_depth() == 0 else _CAREFUL
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: Any = None
@@ -70,16 +69,15 @@ class WatchingMode(TorchFunctionMode):
             role, op, writes, look = self.roles.get(func) or self._learn(func)
             if look is not _FACT:
                 frame = _getframe(1)
-                if look is _GRADIENT and self.kinds.get(frame.f_code.co_filename) == TORCH:
+                if look is _GRADIENT and self.recorder.frames.kind(frame) == TORCH:
                     # Optimizers and clipping read gradients all the time; only the program's
                     # own reads can make a loss of them.
-                    look = _FACT
+                    role = _IGNORE
                 elif frame.f_code is _REENTRY and frame.f_back is not None:
                     frame = frame.f_back.f_back or frame
-                if look is not _FACT:
-                    relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
-                    if relay is None:
-                        relay = self.recorder.frames.relay(frame)
+                relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
+                if relay is None:
+                    relay = self.recorder.frames.relay(frame)
         except Exception as fault:
             self.recorder.fault(fault)
             role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
@@ -100,7 +98,7 @@ class WatchingMode(TorchFunctionMode):
         if role is _IGNORE or self.paused or _is_tracing():
             return result
         try:
-            if look is _PLAINLY and not types and self.alone and type(result) in _PLAIN:
+            if look is _PLAINLY and not types and type(result) in _PLAIN:
                 if role is _FLOW:
                     self.recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
                 else:
@@ -146,7 +144,7 @@ class WatchingMode(TorchFunctionMode):
 
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)
-        look = _CAREFUL if op in REBUILDING else _PLAINLY
+        look = _CAREFUL if op in REBUILDING else self._look
         if role is Role.GRADIENT:
             look = _GRADIENT
         elif role is _IGNORE and _is_property(func) and op not in _WARNING:

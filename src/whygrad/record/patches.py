@@ -37,6 +37,11 @@ class Patches:
             self._undo.append(lambda: setattr(owner, name, before))
         setattr(owner, name, value)
 
+    def set_function(self, module: Any, name: str, function: Any) -> None:
+        """Replace a module's function by one that pickle finds under the same name."""
+        function.__module__, function.__qualname__ = module.__name__, name
+        self.set(module, name, function)
+
     def at_the_end(self, undo: Callable[[], None]) -> None:
         self._undo.append(undo)
 
@@ -130,7 +135,7 @@ def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) ->
         patches.set(owner, name, staticmethod(new))
     patches.set(torch.Tensor, "__init__", _imitate(tensor_init, torch.Tensor.__init__))
     from_numpy = _stand_in(recorder, torch.from_numpy, after=maker("from_numpy", 0))
-    patches.set(torch, "from_numpy", from_numpy)
+    patches.set_function(torch, "from_numpy", from_numpy)
 
 
 def _next_init(kind: type) -> Any:
@@ -167,6 +172,8 @@ def _inference_mode(patches: Patches, recorder: Recorder, current: CurrentMode) 
             mode.switches.inference.pop()
 
     patches.set(context, "__enter__", _imitate(patched_enter, enter))
+    patches.set(context, "__enter__", _imitate(patched_enter, enter))
+    patches.set(context, "__enter__", _imitate(patched_enter, enter))
     patches.set(context, "__exit__", _imitate(patched_exit, leave))
 
 
@@ -187,7 +194,7 @@ def _swap_tensors(patches: Patches, recorder: Recorder, forget: Callable[[Any], 
         for tensor in args:
             forget(tensor)
 
-    patches.set(torch.utils, "swap_tensors", _stand_in(recorder, swap, before=before))
+    patches.set_function(torch.utils, "swap_tensors", _stand_in(recorder, swap, before=before))
 
 
 def _compile(patches: Patches, recorder: Recorder) -> None:
@@ -202,7 +209,7 @@ def _compile(patches: Patches, recorder: Recorder) -> None:
         for stance in filter(None, forced):
             stance.__exit__(None, None, None)
 
-    patches.set(torch, "compile", _stand_in(recorder, torch.compile, before=force))
+    patches.set_function(torch, "compile", _stand_in(recorder, torch.compile, before=force))
     patches.at_the_end(undo)
     if "torch._dynamo" in sys.modules:
         _note(recorder, force)
@@ -223,7 +230,7 @@ def _fast_paths(patches: Patches, current: CurrentMode) -> None:
 
     replacement = _imitate(without_us, has_torch_function)
     patches.at_the_end(torch_api.pass_for_builtin(replacement, "aten::has_torch_function"))
-    patches.set(torch.overrides, "has_torch_function", replacement)
+    patches.set_function(torch.overrides, "has_torch_function", replacement)
 
 
 def _anomaly_stacks(patches: Patches) -> None:
@@ -245,7 +252,7 @@ def _anomaly_stacks(patches: Patches) -> None:
                 next(walk), next(walk, None)  # and the first appearance of a function in Python
         return traceback.format_list(reversed(traceback.StackSummary.extract(iter(kept))))
 
-    patches.set(torch.fx.traceback, "format_stack", _imitate(without_us, format_stack))
+    patches.set_function(torch.fx.traceback, "format_stack", _imitate(without_us, format_stack))
 
 
 def watch_threads(
@@ -266,14 +273,23 @@ def watch_threads(
     patches.set(threading.Thread, "_bootstrap_inner", _imitate(patched_bootstrap, bootstrap))
 
 
-def after_record_function(patches: Patches, leaving: Callable[[], None]) -> None:
-    """Every optimizer step, also one that raises, leaves through this context manager."""
+def around_record_function(
+    patches: Patches, entering: Callable[[str], None], leaving: Callable[[], None]
+) -> None:
+    """Optimizers do their work, and leave it also when it raises, in this context manager."""
     context = torch.autograd.profiler.record_function
-    leave = context.__exit__
+    enter: Any = context.__enter__
+    leave: Any = context.__exit__
+
+    def patched_enter(self: Any) -> Any:
+        entering(self.name)
+        return enter(self)
 
     def patched_exit(self: Any, *exc: Any) -> Any:
-        leaving()
-        return leave(self, *exc)
+        try:
+            return leave(self, *exc)
+        finally:
+            leaving()
 
     patches.set(context, "__exit__", _imitate(patched_exit, leave))
 

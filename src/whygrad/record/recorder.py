@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -51,10 +51,12 @@ class Recorder:
         self.exits = Exits()
         self.adopted: dict[int, int] = {}  # autograd node number -> event, for unseen calls
         self.faults: list[str] = []
-        self.lock: threading.Lock | None = None  # from the second watched thread on
+        # From the second watched thread on. Reentrant: a signal handler or a finalizer of the
+        # program may use torch at any time, also in the middle of an append.
+        self.lock: AbstractContextManager[Any] | None = None
         self.step = 1
         self._shapes: dict[Any, tuple[int, ...]] = {}
-        self._aliases: dict[int, int] = {}  # node of `leaf.data` or its detach() -> the leaf
+        self._aliases: dict[int, Any] = {}  # node of `x.data` or its detach() -> weakly, x
         self._next_source = -1
 
     # --- the hot path -------------------------------------------------------------------------
@@ -106,8 +108,8 @@ class Recorder:
         if writes:
             self._write_through_view(result, node, live)
             self._write_through_data(inputs, node, result, frame, switches)
-        elif op in DETACHING and inputs and inputs[0] in self.sources:
-            self._aliases[node] = inputs[0]
+        elif op in DETACHING and inputs:
+            self._aliases[node] = tensors.refs[id(args[0])]
             if len(self._aliases) > _MAX_ALIASES:
                 del self._aliases[next(iter(self._aliases))]
 
@@ -350,9 +352,30 @@ class Recorder:
         """New values for a leaf: remember where they came from, if from a tensor at all."""
         inputs: list[int] = []
         self._inputs(values, inputs, frame)
+        if inputs:
+            self._new_values(op, leaf, node, inputs, frame, switches)
+
+    def _new_values(
+        self,
+        op: str,
+        tensor: Any,
+        node: int,
+        inputs: list[int],
+        frame: FrameType,
+        switches: ThreadSwitches,
+    ) -> None:
+        """Values, without their history, went into a tensor that keeps its own history."""
         source = self.sources.get(node)
-        if source is not None and inputs:
-            source.origin = self._append(op, inputs, False, leaf, frame, switches)
+        history = tensor.requires_grad
+        if source is None and history and _is_leaf(tensor):
+            return
+        written = self._append(op, inputs, False, tensor, frame, switches)
+        if source is not None:
+            source.origin = written
+            return
+        if history:
+            written = self._append(op, [node, written], True, tensor, frame, switches)
+        self.tensors.put(tensor, written, history)
 
     def data_set(self, leaf: Any, value: Any, frame: FrameType, switches: ThreadSwitches) -> None:
         """`leaf.data = value`: the values go in, their history does not."""
@@ -369,14 +392,13 @@ class Recorder:
         frame: FrameType,
         switches: ThreadSwitches,
     ) -> None:
-        """`leaf.data.copy_(value)` writes into the leaf behind autograd's back."""
-        leaf = self._aliases.get(inputs[0]) if inputs else None
-        if leaf is None or len(inputs) < 2:
-            return
-        self._aliases[node] = leaf
-        source = self.sources.get(leaf)
-        if source is not None:
-            source.origin = self._append(DATA_WRITE, [node], False, result, frame, switches)
+        """`x.data.copy_(value)` writes into x behind autograd's back."""
+        ref = self._aliases.get(inputs[0]) if len(inputs) > 1 else None
+        written = ref() if ref is not None else None
+        known = self.node_of(written) if written is not None else None
+        if known is not None:
+            self._aliases[node] = ref
+            self._new_values(DATA_WRITE, written, known, [node], frame, switches)
 
     def _event_of(self, tensor: Any) -> Event | None:
         node = self.node_of(tensor)
@@ -393,8 +415,9 @@ class Recorder:
         if node is not None:
             self.source_refs.pop(node, None)
         if weakref.getweakrefcount(tensor):  # a write has given it another node since
-            for node in [n for n, ref in list(self.source_refs.items()) if ref() is tensor]:
-                del self.source_refs[node]
+            for held in (self.source_refs, self._aliases):
+                for node in [n for n, ref in list(held.items()) if ref() is tensor]:
+                    del held[node]
 
     # --- bounds and views ---------------------------------------------------------------------
 

@@ -38,13 +38,13 @@ class Watcher:
     def start(self) -> None:
         patches.install(self._patches, self.recorder, self.current_mode, self.asker.forget)
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
-        patches.after_record_function(self._patches, self._resume)
+        patches.around_record_function(self._patches, self._entering, self._resume)
         patches.optimizers_made(self._patches, self.recorder, self._optimizer_made)
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         ]
-        _forget_in_children(self)
+        _watching.add(self)
         self._mode = self._enter()
 
     def stop(self) -> None:
@@ -52,6 +52,7 @@ class Watcher:
         if self._mode is None:
             return
         mode, self._mode = self._mode, None
+        _watching.discard(self)
         torch_api.remove_mode(mode)
         self._thread.mode = None
         for other in list(self._modes):
@@ -77,7 +78,7 @@ class Watcher:
             module = str(getattr(target, "__module__", None) or type(thread).__module__)
             watching = self._mode is not None and os.getpid() == self._process
             if watching and module.partition(".")[0] != "torch":
-                self.recorder.lock = self.recorder.lock or threading.Lock()
+                self.recorder.lock = self.recorder.lock or threading.RLock()
                 self._enter()
         except Exception as fault:
             self.recorder.fault(fault)
@@ -101,9 +102,7 @@ class Watcher:
             closure = len(args) > 1 or bool(kwargs)
             # With a closure the program's own forward and backward run inside the step.
             if not closure:
-                self._thread.popped = torch_api.pop_mode_if_on_top(mode)
-                self._thread.beneath = torch_api.top_mode()
-                mode.paused = True
+                self._pause(mode)
             with torch_api.without_torch_function():
                 self.asker.before_step(optimizer, sys._getframe(1))
         except Exception as fault:
@@ -113,6 +112,18 @@ class Watcher:
         self._resume()
         self.recorder.step += 1
 
+    def _entering(self, name: str) -> None:
+        """Clearing gradients, two calls for each parameter, is of no interest."""
+        mode = self.current_mode()
+        if mode is not None and not mode.paused and name.startswith("Optimizer.zero_grad#"):
+            self._pause(mode)
+
+    def _pause(self, mode: WatchingMode) -> None:
+        self._thread.popped = torch_api.pop_mode_if_on_top(mode)
+        if self._thread.popped:
+            self._thread.beneath = torch_api.top_mode()
+        mode.paused = True
+
     def _resume(self) -> None:
         """Watch again after a step, however it ended."""
         mode = self.current_mode()
@@ -121,7 +132,7 @@ class Watcher:
         if getattr(self._thread, "popped", False):
             if torch_api.top_mode() is not self._thread.beneath:
                 return  # inside a mode that the step itself entered, which must be left first
-            self._thread.popped = False
+            self._thread.popped, self._thread.beneath = False, None
             torch_api.push_mode(mode)
         mode.paused = False
 
@@ -134,16 +145,16 @@ class Watcher:
             self._thread.mode = None
 
 
-def _forget_in_children(watcher: Watcher) -> None:
-    alive = weakref.ref(watcher)
+_watching: weakref.WeakSet[Watcher] = weakref.WeakSet()
 
-    def in_child() -> None:
-        parent = alive()
-        if parent is not None:
-            parent.switch_off_for_good()
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_child)
+def _forget_in_child() -> None:
+    for watcher in list(_watching):
+        watcher.switch_off_for_good()
+
+
+if hasattr(os, "register_at_fork"):  # once: it cannot be taken back
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def torch_version() -> str:

@@ -113,11 +113,17 @@ def exceptions_of_the_program_inside_torch() -> Any:
 
     class Refusing(torch.Tensor):
         @classmethod
-        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             raise _Own(8, getattr(func, "__name__", ""))
 
     refusing = torch.ones(1).as_subclass(Refusing)
-    for call in (lambda: refusing * 2, lambda: torch.relu(refusing), lambda: refusing.requires_grad):
+    for call in (
+        lambda: refusing * 2,
+        lambda: torch.relu(refusing),
+        lambda: refusing.requires_grad,
+    ):
         seen.append(_outcome(call))
     return seen
 

@@ -87,7 +87,18 @@ def custom_functions() -> Any:
     (again,) = torch.autograd.grad(_NewStyle.apply(x).sum(), x, create_graph=True)
     batched = vmap(_NewStyle.apply)(torch.ones(3, 2))
     forward = jvp(_NewStyle.apply, (torch.ones(2),), (torch.ones(2),))
-    return [scaled, added is dirty, ordered, indices, loss, x.grad, weight.grad, again, batched, forward]
+    return [
+        scaled,
+        added is dirty,
+        ordered,
+        indices,
+        loss,
+        x.grad,
+        weight.grad,
+        again,
+        batched,
+        forward,
+    ]
 
 
 def hooks_of_every_kind() -> Any:
@@ -96,7 +107,9 @@ def hooks_of_every_kind() -> Any:
     model[0].register_forward_pre_hook(lambda module, args: log.append(("pre", args[0].clone())))
     model[1].register_forward_hook(lambda module, args, out: out * 1.5)
     model[2].register_full_backward_hook(lambda module, gin, gout: (gin[0] * 0.5,))
-    model[0].register_full_backward_pre_hook(lambda module, gout: log.append(("gout", gout[0].clone())))
+    model[0].register_full_backward_pre_hook(
+        lambda module, gout: log.append(("gout", gout[0].clone()))
+    )
     first = model[0].weight
     first.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
     first.register_post_accumulate_grad_hook(lambda p: log.append(("accumulated", p.grad.clone())))
@@ -104,7 +117,8 @@ def hooks_of_every_kind() -> Any:
     hidden.retain_grad()
     hidden.register_hook(lambda gradient: log.append(("hidden", gradient.clone())))
     torch.autograd.graph.register_multi_grad_hook(
-        (hidden, first), lambda gradients: log.append([g.clone() for g in gradients if g is not None])
+        (hidden, first),
+        lambda gradients: log.append([g.clone() for g in gradients if g is not None]),
     )
     out = model[2](model[1](hidden)).sum()
     assert out.grad_fn is not None
@@ -316,9 +330,14 @@ def warnings_of_torch() -> Any:
         nn.functional.mse_loss(x, torch.ones(3)),
         nn.MSELoss()(x, torch.ones(3)),
         (x * 2).grad,
+        nn.utils.clip_grad_norm_([x * 2], 1.0),
+        nn.utils.get_total_norm([x * 2]),
+        x.volatile,
         torch.ones(2, 3, 4).T.shape,
         torch.nn.functional.dropout2d(torch.ones(2, 3)),
-        torch.nn.functional.interpolate(torch.ones(1, 1, 4), scale_factor=0.5, recompute_scale_factor=True),
+        torch.nn.functional.interpolate(
+            torch.ones(1, 1, 4), scale_factor=0.5, recompute_scale_factor=True
+        ),
         torch.ones(1).std(),
         torch.ones(3).storage().size(),
         torch.add(torch.empty(0), torch.ones(2, 1)[:0, 0], out=torch.empty(5)),

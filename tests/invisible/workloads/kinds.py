@@ -18,7 +18,14 @@ def complex_numbers() -> Any:
     spectrum = torch.fft.rfft(torch.view_as_real(y)[..., 0])
     loss = spectrum.abs().sum() + y.real.square().sum() + x.conj().imag.sum()
     loss.backward()
-    return [y, spectrum, loss, x.grad, torch.view_as_complex(torch.ones(2, 2)), complex(y[0, 0].detach())]
+    return [
+        y,
+        spectrum,
+        loss,
+        x.grad,
+        torch.view_as_complex(torch.ones(2, 2)),
+        complex(y[0, 0].detach()),
+    ]
 
 
 def sparse_tensors() -> Any:
@@ -29,7 +36,14 @@ def sparse_tensors() -> Any:
     product.sum().backward()
     compressed = dense.to_sparse_csr()
     doubled = sparse.detach().coalesce() * 2
-    return [product, values.grad, compressed @ torch.ones(3), doubled, doubled.to_dense(), compressed]
+    return [
+        product,
+        values.grad,
+        compressed @ torch.ones(3),
+        doubled,
+        doubled.to_dense(),
+        compressed,
+    ]
 
 
 def nested_tensors() -> Any:
@@ -101,7 +115,12 @@ class _Marked(nn.Parameter):
 def subclasses_with_constructors() -> Any:
     seen: list[Any] = [_Mixed([1.0, 2.0]).arguments, _WithInit([1.0], "it").label]
     marked = _Marked(torch.ones(2), "m")
-    seen += [marked.mark, isinstance(marked, nn.Parameter), torch.Tensor([1, 2]), torch.Tensor(2, 0)]
+    seen += [
+        marked.mark,
+        isinstance(marked, nn.Parameter),
+        torch.Tensor([1, 2]),
+        torch.Tensor(2, 0),
+    ]
     for call in (
         lambda: super(_WithInit, _WithInit([1.0], "x")).__init__(5),
         lambda: _WithInit([1.0]),
@@ -126,7 +145,10 @@ class _Wrapped(torch.Tensor):
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Any:
         made = torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, dtype=inner.dtype, requires_grad=inner.requires_grad,
+            cls,
+            inner.shape,
+            dtype=inner.dtype,
+            requires_grad=inner.requires_grad,
             dispatch_sizes_strides_policy="sizes",
         )
         made.inner = inner

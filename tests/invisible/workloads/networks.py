@@ -27,7 +27,11 @@ def _train(model: nn.Module, inputs: Any, steps: int = 3, rate: float = 0.1) -> 
 
 def dropout_mlp() -> Any:
     model = nn.Sequential(
-        nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Dropout(0.4), nn.AlphaDropout(0.1), nn.Linear(8, 2)
+        nn.Linear(6, 8),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.4),
+        nn.AlphaDropout(0.1),
+        nn.Linear(8, 2),
     )
     return _train(model, torch.randn(5, 6))
 
@@ -123,7 +127,7 @@ def embeddings() -> Any:
 
 def lazy_modules() -> Any:
     model = nn.Sequential(nn.LazyConv1d(3, 2), nn.LazyBatchNorm1d(), nn.Flatten(), nn.LazyLinear(2))
-    repr(model), [p for p in model.parameters()]
+    repr(model), list(model.parameters())
     inputs = torch.randn(4, 2, 5)
     model(inputs)
     return _train(model, inputs)
@@ -134,7 +138,9 @@ def parametrized_modules() -> Any:
     spectral = parametrizations.spectral_norm(nn.Linear(4, 4))
     orthogonal = parametrizations.orthogonal(nn.Linear(4, 4))
     old_style = nn.utils.weight_norm(nn.Linear(4, 2))
-    trained = _train(nn.Sequential(normed, nn.Tanh(), spectral, orthogonal, old_style), torch.randn(3, 4))
+    trained = _train(
+        nn.Sequential(normed, nn.Tanh(), spectral, orthogonal, old_style), torch.randn(3, 4)
+    )
     parametrize.remove_parametrizations(normed, "weight")
     with parametrize.cached():
         cached = spectral(torch.ones(1, 4)) + spectral(torch.ones(1, 4))
@@ -153,9 +159,7 @@ def losses() -> Any:
         F.smooth_l1_loss(logits, soft),
         F.gaussian_nll_loss(logits, soft, torch.ones(4, 3)),
         F.triplet_margin_loss(logits, soft, soft.flip(0)),
-        nn.CTCLoss()(
-            logits.log_softmax(-1).unsqueeze(1), torch.tensor([[1, 2]]), (4,), (2,)
-        ),
+        nn.CTCLoss()(logits.log_softmax(-1).unsqueeze(1), torch.tensor([[1, 2]]), (4,), (2,)),
     ]
     torch.stack(values).sum().backward()
     return [*values, logits.grad]

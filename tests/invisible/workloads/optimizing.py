@@ -57,7 +57,9 @@ def two_optimizers_over_one_model() -> Any:
 
 def lbfgs_with_a_closure() -> Any:
     model = _model()
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe"
+    )
     inputs = torch.randn(4, 3)
 
     def closure() -> torch.Tensor:
@@ -217,7 +219,10 @@ def averaged_copied_and_saved() -> Any:
     except RuntimeError as error:
         refused = str(error)
     return [
-        [list(m.state_dict().values()) for m in (average, twin, assigned, loaded, pickled[0], shared)],
+        [
+            list(m.state_dict().values())
+            for m in (average, twin, assigned, loaded, pickled[0], shared)
+        ],
         saved,
         pickled[1],
         refused,

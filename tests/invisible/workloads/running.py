@@ -11,6 +11,8 @@ import numpy as np
 import torch
 import torch.fx
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 
@@ -151,6 +153,16 @@ def symbolic_tracing() -> Any:
     except torch.fx.proxy.TraceError as error:
         refused = str(error)
     return [str(traced.graph), out, refused, *[p.grad for p in net.parameters()]]
+
+
+def symbolic_shapes() -> Any:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).reshape(x.shape[0] * 2, -1).sum() + x.shape[0]
+
+    traced = make_fx(function, tracing_mode="symbolic")(torch.ones(4, 2))
+    with FakeTensorMode():
+        fake = nn.Linear(2, 3)(torch.ones(5, 2))
+    return [traced.code, traced(torch.ones(6, 2)), tuple(fake.shape)]
 
 
 def profiled() -> Any:
