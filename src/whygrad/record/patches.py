@@ -172,8 +172,6 @@ def _inference_mode(patches: Patches, recorder: Recorder, current: CurrentMode) 
             mode.switches.inference.pop()
 
     patches.set(context, "__enter__", _imitate(patched_enter, enter))
-    patches.set(context, "__enter__", _imitate(patched_enter, enter))
-    patches.set(context, "__enter__", _imitate(patched_enter, enter))
     patches.set(context, "__exit__", _imitate(patched_exit, leave))
 
 
@@ -291,6 +289,7 @@ def around_record_function(
         finally:
             leaving()
 
+    patches.set(context, "__enter__", _imitate(patched_enter, enter))
     patches.set(context, "__exit__", _imitate(patched_exit, leave))
 
 

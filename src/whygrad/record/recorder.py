@@ -108,7 +108,7 @@ class Recorder:
         if writes:
             self._write_through_view(result, node, live)
             self._write_through_data(inputs, node, result, frame, switches)
-        elif op in DETACHING and inputs:
+        elif op in DETACHING and inputs and args:
             self._aliases[node] = tensors.refs[id(args[0])]
             if len(self._aliases) > _MAX_ALIASES:
                 del self._aliases[next(iter(self._aliases))]

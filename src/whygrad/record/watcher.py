@@ -21,6 +21,8 @@ from whygrad.record.events import Question
 from whygrad.record.mode import WatchingMode
 from whygrad.record.recorder import Recorder
 
+_OPTIMIZER_WORK = ("Optimizer.step#", "Optimizer.zero_grad#")  # names that torch gives it
+
 
 class Watcher:
     """Everything that must be put in place to watch, and taken away after."""
@@ -94,29 +96,26 @@ class Watcher:
 
     # --- optimizer steps: one event "these parameters are about to move", and no other ---------
 
-    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _entering(self, name: str) -> None:
+        """An optimizer begins to step or to clear gradients: none of its calls is of interest."""
         mode = self.current_mode()
-        if mode is None or mode.paused:
+        if mode is not None and not mode.paused and name.startswith(_OPTIMIZER_WORK):
+            self._pause(mode)
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.current_mode() is None:
             return
         try:
-            closure = len(args) > 1 or bool(kwargs)
-            # With a closure the program's own forward and backward run inside the step.
-            if not closure:
-                self._pause(mode)
+            if len(args) > 1 or kwargs:
+                # A closure: the program's own forward and backward run inside the step.
+                self._resume()
             with torch_api.without_torch_function():
                 self.asker.before_step(optimizer, sys._getframe(1))
         except Exception as fault:
             self.recorder.fault(fault)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._resume()
         self.recorder.step += 1
-
-    def _entering(self, name: str) -> None:
-        """Clearing gradients, two calls for each parameter, is of no interest."""
-        mode = self.current_mode()
-        if mode is not None and not mode.paused and name.startswith("Optimizer.zero_grad#"):
-            self._pause(mode)
 
     def _pause(self, mode: WatchingMode) -> None:
         self._thread.popped = torch_api.pop_mode_if_on_top(mode)
