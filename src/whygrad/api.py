@@ -62,10 +62,14 @@ class watch:
             current.saw_uncaught(error)
         if not self._nested:
             current.stop()
-        self.session = current.session()
-        self.session.findings = [f for f in self.session.findings if id(f) not in self._before]
-        if not self.quiet and not self._nested:
-            _show(self.session)
+        try:
+            self.session = current.session()
+            mine = [f for f in self.session.findings if id(f) not in self._before]
+            self.session.findings = mine
+            if not self.quiet and not self._nested:
+                _show(self.session)
+        except Exception as fault:  # ours: the watched code goes on as if nothing had been
+            current.watcher.recorder.fault(fault)
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)

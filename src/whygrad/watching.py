@@ -35,6 +35,7 @@ class Answered:
     finding: Finding
     stack: int
     missing: dict[str, int] = field(default_factory=dict)  # name -> node, for missing gradients
+    frozen: set[int] = field(default_factory=set)  # nodes of what is said to be frozen
     shown: bool = False
 
 
@@ -70,6 +71,8 @@ class Watch:
         confirmed = []
         for answered in self._answered:
             finding = answered.finding
+            if answered.frozen & asker.had_gradient:
+                continue  # frozen for a while: it has been trained since
             if answered.missing:
                 still = [
                     name
@@ -177,7 +180,9 @@ class Watch:
                 return
         targets = set(question.targets) if question.kind == "no-gradient" else set()
         missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}
-        self._answered.append(Answered(finding, question.stack, missing))
+        frozen = {info.node for info in question.parameters if not info.requires_grad}
+        frozen &= {nodes[name] for name in finding.parameters if name in nodes}
+        self._answered.append(Answered(finding, question.stack, missing, frozen))
 
     def _wanted(self, finding: Finding) -> bool:
         settings = self.settings

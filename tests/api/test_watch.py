@@ -14,6 +14,7 @@ from torch import nn
 
 import whygrad
 from whygrad.session import Session
+from whygrad.watching import Watch
 
 
 def cut_step(model: nn.Module) -> None:
@@ -157,3 +158,31 @@ def test_importing_the_package_leaves_torch_alone() -> None:
     assert "torch" in sys.modules  # this process has it; see test_imports for a fresh one
     with pytest.raises(AttributeError):
         _ = whygrad.nothing_of_the_kind
+
+
+def test_a_fault_of_ours_at_the_end_does_not_reach_the_program(monkeypatch: Any) -> None:
+    def broken(self: Watch, **kwargs: object) -> Session:
+        raise OSError("no report today")
+
+    monkeypatch.setattr(Watch, "session", broken)
+    with whygrad.watch() as w:
+        loss = healthy_step(nn.Linear(3, 1))
+    assert loss.isfinite()
+    assert w.session is None
+
+
+def test_what_was_frozen_only_for_a_while_is_no_finding() -> None:
+    generator, judge = nn.Linear(2, 3), nn.Linear(3, 1)
+    first = torch.optim.SGD(generator.parameters(), lr=0.1)
+    second = torch.optim.SGD(judge.parameters(), lr=0.1)
+    with whygrad.watch(quiet=True) as w:
+        for _ in range(3):
+            judge.requires_grad_(False)
+            first.zero_grad()
+            judge(generator(torch.ones(4, 2))).mean().backward()
+            first.step()
+            judge.requires_grad_(True)
+            second.zero_grad()
+            judge(torch.ones(4, 3)).mean().backward()
+            second.step()
+    assert [finding.code for finding in w.findings if finding.severity != "info"] == []

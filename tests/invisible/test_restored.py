@@ -130,6 +130,28 @@ def test_a_thread_that_outlives_the_watch_is_not_watched_any_more() -> None:
     assert len(held) == before
 
 
+def test_a_step_that_outlives_the_watch_does_not_switch_it_on_again() -> None:
+    started, ended = threading.Event(), threading.Event()
+    depth: list[int] = []
+
+    class Waiting(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            started.set()
+            ended.wait(10)
+
+    def work() -> None:
+        Waiting([nn.Parameter(torch.ones(1))]).step()
+        depth.append(torch._C._len_torch_function_stack())
+
+    thread = threading.Thread(target=work)
+    with whygrad.watch(quiet=True):
+        thread.start()
+        started.wait(10)
+    ended.set()
+    thread.join(10)
+    assert depth == [0]
+
+
 def test_recording_goes_on_after_a_step_that_raised() -> None:
     class Failing(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:

@@ -99,7 +99,9 @@ class Watcher:
     def _entering(self, name: str) -> None:
         """An optimizer begins to step or to clear gradients: none of its calls is of interest."""
         mode = self.current_mode()
-        if mode is not None and not mode.paused and name.startswith(_OPTIMIZER_WORK):
+        if mode is None or mode.paused or not isinstance(name, str):
+            return
+        if name.startswith(_OPTIMIZER_WORK):
             self._pause(mode)
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -126,7 +128,7 @@ class Watcher:
     def _resume(self) -> None:
         """Watch again after a step, however it ended."""
         mode = self.current_mode()
-        if mode is None or not mode.paused:
+        if mode is None or not mode.paused or self._mode is None:
             return
         if getattr(self._thread, "popped", False):
             if torch_api.top_mode() is not self._thread.beneath:

@@ -87,6 +87,7 @@ def operations_that_raise() -> Any:
         lambda: x.size(9),
         lambda: torch.ones(3).H,
         lambda: torch.utils.swap_tensors(x, 5),
+        lambda: torch.profiler.record_function(5).__enter__(),
     ]
     return [_outcome(call) for call in calls]
 
