@@ -134,7 +134,7 @@ class FlowGraph:
         if event.op in ("grad", GRADIENT):
             return Block("gradient", ("gradient", event.site), node)
         if self._inside_function(event):
-            found = self._own_block(node, event)
+            found = self._inner_switch_block(node, event) or self._own_block(node, event)
             return None if found is None else found._replace(inside_function=True)
         return self._switch_block(node, event) or self._own_block(node, event)
 
@@ -146,6 +146,11 @@ class FlowGraph:
     @cached_property
     def _bodies(self) -> FunctionBodies:
         return FunctionBodies(self.recording)
+
+    def _inner_switch_block(self, node: int, event: Event) -> Block | None:
+        """A switch in what a custom Function calls stays in force when that is computed again."""
+        own = event.mode <= 0 or self._bodies.run(self.recording.switches[event.mode].site)
+        return None if own else self._switch_block(node, event)
 
     def _switch_block(self, node: int, event: Event) -> Block | None:
         """Gradients were off, whatever the operation is."""

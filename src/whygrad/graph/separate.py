@@ -35,6 +35,12 @@ class Separation:
     def first(self) -> Block:
         return self.cuts[0]
 
+    def feeder(self, node: int) -> int | None:
+        """The node before this one on the path: whose value is lost at it."""
+        nodes = self.path.nodes
+        index = nodes.index(node) if node in nodes else 0
+        return nodes[index - 1] if index > 0 else None
+
 
 def paths_to(graph: FlowGraph, root: int, targets: Iterable[int]) -> dict[int, Path]:
     """The cheapest path from each target that any value path connects to the root."""

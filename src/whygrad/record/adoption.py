@@ -40,7 +40,9 @@ def adopt(
 ) -> int:
     """Make an event for the unseen call behind a tensor; `inner` is what ran inside of it."""
     function = tensor.grad_fn
-    inputs = _inputs_of(recorder, function)
+    # A checkpoint computes again what ran inside: gradient passes there, and nowhere else.
+    recomputed = inner is not None and torch_api.is_checkpoint(function)
+    inputs = [] if recomputed else _inputs_of(recorder, function)
     if inner is not None:
         inputs.append(inner)
     node = recorder.append(

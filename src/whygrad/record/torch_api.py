@@ -99,6 +99,12 @@ def node_sequence(node: Any) -> int:
         return -1
 
 
+def is_checkpoint(node: Any) -> bool:
+    """Whether an autograd node is torch's reentrant checkpoint."""
+    function = getattr(type(node), "_forward_cls", None)
+    return getattr(function, "__module__", "") == "torch.utils.checkpoint"
+
+
 def base_of_view(tensor: Any) -> Any:
     """The tensor that a view looks into, or None."""
     return getattr(tensor, "_base", None)
