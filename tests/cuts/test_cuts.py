@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from program_runs import ForkServer
 
 PROGRAM = re.compile(

@@ -84,12 +84,29 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     elif no_graph:
         index = int(no_graph.group(1))
         case.roots = question.roots[index : index + 1] or question.roots
+        if case.roots and all(graph.live(node) for node in case.roots):
+            return _inside_backward(case)
     elif question.kind == "grad-raised" and _INPUT_WITHOUT_GRAD.search(question.error_text):
         # The inputs take the loss's part: why do *they* not require grad?
         case.roots = tuple(node for node in question.targets if not graph.live(node))[:1]
     else:
         return None
     _search(case)
+    return case
+
+
+def _inside_backward(case: Case) -> Case | None:
+    """The complaint is not about the root: a custom backward makes it of what it computes again."""
+    case.leaves = [
+        info.node
+        for info in case.question.parameters
+        if info.in_optimizer and info.requires_grad and not info.has_grad
+    ]
+    if not case.leaves:
+        return None
+    _search(case)
+    # The other parameters without a gradient are those that it would have come to later.
+    case.separations = [found for found in case.separations if found.first.inside_function]
     return case
 
 

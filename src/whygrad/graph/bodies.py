@@ -31,17 +31,12 @@ class FunctionBodies:
                 if (event.op, inner.stack) not in looked_at:
                     looked_at.add((event.op, inner.stack))
                     self._bodies.update(self._forwards(event.op, inner.stack))
-        self._codes = {code for code, _ in self._bodies}
 
     def hold(self, stack: int) -> bool:
         """Whether what happened at this stack happened inside one of them."""
         if stack not in self._inside:
             self._inside[stack] = any(frame in self._bodies for frame in self._frames(stack))
         return self._inside[stack]
-
-    def run(self, site: int) -> bool:
-        """Whether a site lies in the forward of one of them, and not in what it calls."""
-        return site >= 0 and self.recording.sites[site].code in self._codes
 
     def _forwards(self, function: str, stack: int) -> Iterator[Body]:
         """The calls, among those of a stack, of the forward of the Function with this name."""

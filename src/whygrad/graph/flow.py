@@ -42,6 +42,7 @@ COST: dict[BlockKind, float] = {
 }
 CONTROL_EDGE = 0.3  # an integer or boolean tensor that only steers what others compute
 INFERRED_EDGE = 0.2
+SMUGGLED_EDGE = 2.0  # a value kept from inside a checkpoint, past its output: no history
 STEP = 1e-6
 
 
@@ -134,7 +135,7 @@ class FlowGraph:
         if event.op in ("grad", GRADIENT):
             return Block("gradient", ("gradient", event.site), node)
         if self._inside_function(event):
-            found = self._inner_switch_block(node, event) or self._own_block(node, event)
+            found = self._own_block(node, event)
             return None if found is None else found._replace(inside_function=True)
         return self._switch_block(node, event) or self._own_block(node, event)
 
@@ -147,10 +148,12 @@ class FlowGraph:
     def _bodies(self) -> FunctionBodies:
         return FunctionBodies(self.recording)
 
-    def _inner_switch_block(self, node: int, event: Event) -> Block | None:
-        """A switch in what a custom Function calls stays in force when that is computed again."""
-        own = event.mode <= 0 or self._bodies.run(self.recording.switches[event.mode].site)
-        return None if own else self._switch_block(node, event)
+    def is_smuggled(self, feeder: int, node: int) -> bool:
+        """Whether a value left a checkpoint or Function in another way than as its output."""
+        inside, outside = self.event(feeder), self.event(node)
+        if inside is None or outside is None or inside.live or outside.live:
+            return False
+        return inside.mode != GRAD_ON == outside.mode and self.block(feeder) is None
 
     def _switch_block(self, node: int, event: Event) -> Block | None:
         """Gradients were off, whatever the operation is."""

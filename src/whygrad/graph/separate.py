@@ -6,7 +6,15 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from whygrad.graph.flow import CONTROL_EDGE, COST, INFERRED_EDGE, STEP, Block, FlowGraph
+from whygrad.graph.flow import (
+    CONTROL_EDGE,
+    COST,
+    INFERRED_EDGE,
+    SMUGGLED_EDGE,
+    STEP,
+    Block,
+    FlowGraph,
+)
 
 
 @dataclass(slots=True)
@@ -84,6 +92,8 @@ def _edge_cost(graph: FlowGraph, node: int, feeder: int) -> float:
         cost += INFERRED_EDGE
     if not graph.floating(feeder) and graph.floating(node) and len(graph.inputs(node)) > 1:
         cost += CONTROL_EDGE
+    if graph.is_smuggled(feeder, node):
+        cost += SMUGGLED_EDGE
     return cost
 
 

@@ -80,13 +80,23 @@ class ThreadSwitches:
                 return
             if not entered and top == number:
                 return
+        if self._changes_nothing(number):
+            number = stack[-1][0]  # what keeps gradients off already stays the reason
         if len(stack) >= _MAX_DEPTH:
             del stack[0]
         stack.append((number, not entered))
 
+    def _changes_nothing(self, number: int) -> bool:
+        """Whether torch, for itself, switches off what is off already."""
+        switches = self.table.switches
+        off = bool(self.gradients) and not switches[self.gradients[-1][0]].enabled
+        return off and switches[number].inside_torch and not switches[number].enabled
+
     def _same_place(self, one: int, other: int) -> bool:
         # The `with` calls and enters at two instructions of one line, in one frame.
         switches, sites = self.table.switches, self.table.frames.sites
+        if switches[one].kind != switches[other].kind:
+            return False
         first, second = switches[one].site, switches[other].site
         if first < 0 or second < 0:
             return first == second

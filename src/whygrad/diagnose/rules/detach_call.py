@@ -31,7 +31,7 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
     event = case.graph.event(separation.first.node)
     if event is None:
         return None
-    where, library = case.blame(event.stack, next(iter(event.inputs), None))
+    where, library = case.blame(event.stack, separation.feeder(separation.first.node))
     if where is None:
         return None
     if event.op == DATA_WRITE:

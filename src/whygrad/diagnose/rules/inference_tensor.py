@@ -35,7 +35,7 @@ def _explain(case: Case, node: int) -> Finding | None:
     if made is None:
         return None
     event, switch = made
-    found = switch_place(case, switch, event)
+    found = switch_place(case, switch, event, next(iter(event.inputs), None))
     if found is None:
         return None
     where, form, function = found

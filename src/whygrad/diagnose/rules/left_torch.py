@@ -44,7 +44,7 @@ def _explain(case: Case, separation: Separation, exit_node: int) -> Finding | No
     event = case.graph.event(exit_node)
     if event is None:
         return None
-    where, library = case.blame(event.stack, next(iter(event.inputs), None))
+    where, library = case.blame(event.stack, separation.feeder(exit_node))
     if where is None:
         return None
     written = _SPOKEN.get(event.op, event.op)

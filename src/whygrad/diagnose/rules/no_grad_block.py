@@ -30,11 +30,12 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 
 def _explain(case: Case, separation: Separation) -> Finding | None:
-    event = _first_event(case, separation)
-    if event is None:
+    node = _first_node(case, separation)
+    event = case.graph.event(node) if node is not None else None
+    if node is None or event is None:
         return None
     switch = case.graph.recording.switches[event.mode] if event.mode > 0 else _UNSEEN
-    found = switch_place(case, switch, event)
+    found = switch_place(case, switch, event, separation.feeder(node))
     if found is None:
         return None
     where, form, function = found
@@ -42,7 +43,7 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
     if switch.kind == "set_grad_enabled":
         written = "torch.set_grad_enabled(False)"
     subject = f"`@{written}`" if form == "decorator" else f"`{written}`"
-    inside = story.cut_span(case, separation.path.nodes[_index_of(separation, event, case)])
+    inside = story.cut_span(case, node)
     related = []
     if inside is not None and (inside.file, inside.line) != (where.file, where.line):
         related.append(Related("operation", location(inside), "computed while gradients are off"))
@@ -61,20 +62,13 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
     )
 
 
-def _first_event(case: Case, separation: Separation) -> Event | None:
+def _first_node(case: Case, separation: Separation) -> int | None:
     """The operation under the switch that is nearest to the parameters."""
     for node in separation.path.nodes:
         block = case.graph.block(node)
         if block is not None and block.key == separation.first.key:
-            return case.graph.event(node)
+            return node
     return None
-
-
-def _index_of(separation: Separation, event: Event, case: Case) -> int:
-    for index, node in enumerate(separation.path.nodes):
-        if case.graph.event(node) is event:
-            return index
-    return -1
 
 
 _LABELS = {
@@ -85,14 +79,16 @@ _LABELS = {
 }
 
 
-def switch_place(case: Case, switch: Switch, event: Event) -> tuple[Span, str, str] | None:
+def switch_place(
+    case: Case, switch: Switch, event: Event, fed_by: int | None
+) -> tuple[Span, str, str] | None:
     """(span, a key of `_LABELS`, function) of the switch that was off at `event`."""
     if switch.decorated is not None:
         file, line = switch.decorated
         span = decorator_span(file, line, SWITCHES)
         if span is not None:
             return span, "decorator", function_name(file, line)
-    span = case.blame(switch.stack, next(iter(event.inputs), None))[0] if switch.stack else None
+    span = case.blame(switch.stack, fed_by)[0] if switch.stack else None
     if span is None:
         # The switch itself was not seen: the source around the operation may show it.
         for inner in case.places.spans(event.stack):

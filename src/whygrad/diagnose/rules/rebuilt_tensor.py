@@ -36,7 +36,7 @@ def _rebuilt_node(case: Case, separation: Separation) -> int | None:
 def _explain(case: Case, separation: Separation, node: int) -> Finding | None:
     event, source = case.graph.event(node), case.graph.source(node)
     stack = event.stack if event is not None else source.stack if source is not None else 0
-    where, library = case.blame(stack, next(iter(case.graph.inputs(node)), None))
+    where, library = case.blame(stack, separation.feeder(node))
     if where is None:
         return None
     name = callee_name(where) if library is None else None
