@@ -1,4 +1,4 @@
-"""Cuts in the code of an installed library: its own line is named if it made what it loses."""
+"""Programs and an installed library: whose line is named, and how."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ class Encoder(nn.Module):
 
 def smooth(x):
     return x.detach() * 0.5
+
+
+class Engine:
+    def backward(self, value):
+        value.backward()
 """
 
 PROGRAM = """
@@ -64,3 +69,27 @@ def test_a_library_that_is_handed_a_value(programs: ForkServer, tmp_path: Path) 
     code, file, text = _found(programs, tmp_path, "nn.Linear(4, 4)", "smooth")
     assert (code, file) == ("detach-call", "program.py")
     assert "head(smooth(h))" in text
+
+
+def test_the_loss_has_its_name_where_a_library_calls_backward(
+    programs: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "library.py").write_text(LIBRARY)
+    file = tmp_path / "program.py"
+    file.write_text(
+        """
+import sys
+
+sys.path.insert(0, "site-packages")
+import torch
+from library import Engine
+from torch import nn
+
+total = nn.Linear(4, 4)(torch.randn(3, 4)).sum().detach()
+Engine().backward(total)
+"""
+    )
+    first = programs.run(file, watched=True).judged[0]
+    assert first["title"].startswith("`.detach()` cuts `total` off")
+    assert first["location"]["line"] == 9
