@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from whygrad.graph.flow import FlowGraph
+from whygrad.graph.lifetime import Lifetime, Meeting
 from whygrad.graph.places import Places
 from whygrad.graph.separate import Separation
 from whygrad.record.events import ParameterInfo, Question
@@ -27,6 +28,8 @@ class Case:
     leaves: list[int] = field(default_factory=list)  # what should get a gradient
     separations: list[Separation] = field(default_factory=list)
     unreached: bool = False  # no trainable leaf lies behind the root at all
+    lifetime: Lifetime | None = None  # for questions about what autograd kept
+    meeting: Meeting | None = None  # with an earlier pass over a part of the same graph
 
     @property
     def raises(self) -> bool:

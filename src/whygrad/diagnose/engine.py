@@ -11,10 +11,11 @@ from functools import cache
 from whygrad.diagnose import owners, rules
 from whygrad.diagnose.case import Case
 from whygrad.graph.flow import FlowGraph
+from whygrad.graph.lifetime import Lifetime
 from whygrad.graph.links import Linker
 from whygrad.graph.places import Places
 from whygrad.graph.separate import separations
-from whygrad.record.events import Question, Recording
+from whygrad.record.events import Autopsy, Question, Recording
 from whygrad.session import Finding
 
 Rule = Callable[[Case], Iterator[Finding]]
@@ -73,6 +74,10 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     owners.settle(question, recording, case.places)
     if question.kind == "operation-raised":
         return case
+    if question.autopsy is not None:
+        return _with_lifetime(case, question.autopsy)
+    if question.raised_at:
+        return case
     if question.kind == "no-gradient":
         case.roots, case.leaves = question.roots, list(question.targets)
         if case.leaves:
@@ -92,6 +97,20 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     else:
         return None
     _search(case)
+    return case
+
+
+def _with_lifetime(case: Case, autopsy: Autopsy) -> Case:
+    """The question is about what autograd kept: has an earlier pass to do with it?"""
+    case.roots = case.question.roots
+    case.lifetime = lifetime = Lifetime(case.graph, case.question, autopsy)
+    changed = [value.event for value in autopsy.saved if value.event is not None]
+    if autopsy.freed and not changed:
+        case.meeting = lifetime.meeting_over(autopsy.freed, retained=False)
+    elif changed and case.raises:
+        # A graph that was retained and then needed values which have changed since.
+        met = lifetime.meeting_over(changed[:1], retained=True)
+        case.meeting = met if met is not None and met.kind != "shared" else None
     return case
 
 

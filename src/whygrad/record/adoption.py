@@ -91,7 +91,7 @@ def _inputs_of(recorder: Recorder, function: Any) -> list[int]:
                 known = recorder.node_of(variable)
                 found.append(recorder.source(variable, None) if known is None else known)
                 continue
-            node = _event_of(recorder, torch_api.node_sequence(following))
+            node = event_of(recorder, torch_api.node_sequence(following))
             if node is None:
                 waiting.append(following)
             else:
@@ -99,7 +99,7 @@ def _inputs_of(recorder: Recorder, function: Any) -> list[int]:
     return found
 
 
-def _event_of(recorder: Recorder, sequence: int) -> int | None:
+def event_of(recorder: Recorder, sequence: int) -> int | None:
     """The event during which autograd made its node with this number."""
     if sequence < 0:
         return None
@@ -107,7 +107,15 @@ def _event_of(recorder: Recorder, sequence: int) -> int | None:
         return recorder.adopted[sequence]
     events = recorder.events
     index = bisect_right(events, sequence, key=lambda event: event[_SEQUENCE])
-    if index >= len(events) or not events[index][_LIVE]:
+    if index >= len(events):
         return None
     earlier = events[index - 1][_SEQUENCE] if index else sequence
-    return recorder.base + index if earlier <= sequence else None
+    if earlier > sequence:
+        return None
+    # One call can leave several events: for what carries gradient, and for what does not.
+    made = events[index][_SEQUENCE]
+    while index < len(events) and events[index][_SEQUENCE] == made:
+        if events[index][_LIVE]:
+            return recorder.base + index
+        index += 1
+    return None

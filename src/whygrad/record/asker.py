@@ -8,18 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from whygrad.record import census
-from whygrad.record.events import ParameterInfo, Question, QuestionKind
+from whygrad.record import autopsy, census, failures
+from whygrad.record.events import Autopsy, Change, ParameterInfo, Question, QuestionKind
+from whygrad.record.frames import TORCH
 from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
+from whygrad.record.timeline import Timeline, is_silent
 
 CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
+CLOSE_CHECKS = 32  # backward calls looked at closely while something writes behind their back
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
-_INFERENCE = "nference tensor"
-
 
 @dataclass(slots=True)
 class OptimizerState:
@@ -29,6 +28,7 @@ class OptimizerState:
     steps: int = 0
     size: int = -1
     last_backward: int = 0
+    silent: bool = False
 
 
 class Asker:
@@ -42,11 +42,13 @@ class Asker:
         self.optimizers: weakref.WeakKeyDictionary[Any, OptimizerState] = (
             weakref.WeakKeyDictionary()
         )
-        self.had_gradient: set[int] = set()  # nodes of parameters that an optimizer could move
+        self.timeline = Timeline(recorder)
+        self.had_gradient = self.timeline.trained  # parameters that an optimizer could move
         self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
         self.has_optimizer = False  # with one, its steps are the time to look, and only then
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
         self._asked = 0
+        self._silent_checks = 0
         self.repeated: dict[tuple[str, int], int] = {}
         self.early_report: Callable[[], None] = lambda: None
 
@@ -58,12 +60,24 @@ class Asker:
         """A watched call raised RuntimeError."""
         text = str(error)
         kind: QuestionKind
-        if role is Role.BACKWARD:
-            kind, roots, targets = "backward-raised", _tensors(args[:1] or kwargs), []
-        elif role is Role.GRAD:
-            kind, roots, targets = "grad-raised", _tensors(args[:1]), _tensors(args[1:2])
-        elif _INFERENCE in text:
-            kind, roots, targets = "operation-raised", [], _inference_tensors(args, kwargs)
+        found: Autopsy | None = None
+        changes: list[Change] = []
+        raised_at = 0
+        if role is Role.BACKWARD or role is Role.GRAD:
+            kind = "backward-raised" if role is Role.BACKWARD else "grad-raised"
+            roots, targets = failures.roots_of(role, args, kwargs), []
+            if role is Role.GRAD:
+                targets = failures.tensors(args[1:2] or (kwargs or {}).get("inputs"))
+            if autopsy.concerns_saved_values(text):
+                found = autopsy.examine(self.recorder, self.timeline, roots)
+            raised_at = self._raised_inside(error)
+        elif failures.is_refused_write(text):
+            kind, roots, targets = "operation-raised", [], failures.refused(text, args, kwargs)
+            memory = autopsy.Memory(self.recorder, self.timeline)
+            changes = [change for tensor in targets for change in memory.writes_to(tensor)]
+        elif failures.INFERENCE in text:
+            kind, roots = "operation-raised", []
+            targets = failures.inference_tensors(args, kwargs)
         else:
             return
         stack = self.recorder.frames.stack(frame)
@@ -71,17 +85,38 @@ class Asker:
         self.repeated[key] = self.repeated.get(key, 0) + 1
         if self.repeated[key] > 1:
             return
-        self.ask(kind, roots, targets, stack, error)
+        self.ask(
+            kind,
+            roots,
+            targets,
+            stack,
+            error,
+            autopsy=found,
+            changes=changes,
+            raised_at=raised_at,
+        )
+
+    def _raised_inside(self, error: BaseException) -> int:
+        """The stack of the program's own code, inside of torch's, that raised: a hook."""
+        frames, trace = self.recorder.frames, error.__traceback__
+        inside, found = False, None
+        while trace is not None:
+            kind = frames.kind(trace.tb_frame)
+            inside = inside or kind == TORCH
+            if inside and kind < TORCH:
+                found = trace.tb_frame
+            trace = trace.tb_next
+        return frames.stack(found) if found is not None else 0
 
     def on_uncaught(self, error: BaseException) -> None:
         """The program ends with this error; custom Functions raise theirs out of sight."""
-        trace = error.__traceback__ if _INFERENCE in str(error) else None
+        trace = error.__traceback__ if failures.INFERENCE in str(error) else None
         frames = []
         while trace is not None:
             frames.append(trace.tb_frame)
             trace = trace.tb_next
         for frame in reversed(frames):
-            refused = _inference_tensors(tuple(frame.f_locals.values()), None)
+            refused = failures.inference_tensors(tuple(frame.f_locals.values()), None)
             if refused:
                 stack = self.recorder.frames.stack(frame)
                 self.ask("operation-raised", [], refused, stack, error)
@@ -94,6 +129,7 @@ class Asker:
         targets: list[Any],
         stack: int,
         error: BaseException | None = None,
+        **details: Any,
     ) -> None:
         recorder = self.recorder
         self.answer(
@@ -106,6 +142,7 @@ class Asker:
                 error_type=type(error).__name__ if error else "",
                 error_text=str(error) if error else "",
                 parameters=census.take(recorder),
+                **details,
             )
         )
 
@@ -116,15 +153,34 @@ class Asker:
     # --- silence ------------------------------------------------------------------------------
 
     def on_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
-        """backward() went through: remember where it started from."""
+        """backward() or grad() went through: remember where it started from."""
+        roots = tuple(self._node(t) for t in failures.roots_of(role, args, kwargs))
+        stack = self.recorder.frames.stack(frame)
+        self.timeline.went_back(role, roots, stack, args, kwargs)
         if role is not Role.BACKWARD:
             return
         self.backward_count += 1
-        roots = tuple(self._node(tensor) for tensor in _tensors(args[:1] or kwargs))
-        stack = self.recorder.frames.stack(frame)
         self.backwards.append((self.backward_count, roots, stack))
         if not self.has_optimizer:
             self._check_without_optimizer(roots, stack)
+
+    def before_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
+        """backward() is about to run: is what it needs still what it was?
+
+        Autograd checks that itself, except for writes that leave its counters alone.
+        """
+        if self.recorder.writes.last_silent < 0:
+            return
+        self._silent_checks += 1
+        checks = self._silent_checks
+        if checks > CLOSE_CHECKS and checks & (checks - 1):
+            return
+        roots = failures.roots_of(role, args, kwargs)
+        found = autopsy.examine_silently_written(self.recorder, self.timeline, roots)
+        if found is not None and self._asked < _MAX_ASKED:
+            self._asked += 1
+            stack = self.recorder.frames.stack(frame)
+            self.ask("overwritten", roots, [], stack, autopsy=found)
 
     def _check_without_optimizer(self, roots: tuple[int, ...], stack: int) -> None:
         """No optimizer says what should train: then it is what trains beside it that does."""
@@ -201,7 +257,9 @@ class Asker:
                 if id(parameter) not in known
             ]
             state.size = size
+            state.silent = is_silent(optimizer)
         state.steps += 1
+        self.timeline.stepped(optimizer, frame, state.silent)
         if state.pending:
             self._check(state, frame)
         state.last_backward = self.backward_count
@@ -252,18 +310,3 @@ class Asker:
             )
         if state.steps == CLOSE_STEPS:
             self.early_report()
-
-
-def _tensors(value: Any) -> list[Any]:
-    """The tensors in an argument that may be one tensor or nested sequences of them."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
-
-
-def _inference_tensors(args: Any, kwargs: Any) -> list[Any]:
-    return [t for t in _tensors([args, kwargs or {}]) if t.is_inference()]

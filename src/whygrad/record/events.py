@@ -55,6 +55,73 @@ class Source:
     born_frozen: bool = False
 
 
+class Write(NamedTuple):
+    """An in-place change of a tensor's memory."""
+
+    time: int  # the number of the next event: all earlier ones came before the write
+    address: int  # of the first element written; 0 where the tensor got other memory
+    version: int  # autograd's counter after it
+    op: str
+    stack: int
+    node: int  # of the tensor, until then
+    silent: bool  # autograd's counter does not notice
+
+
+class Pass(NamedTuple):
+    """A backward() or autograd.grad() that went through."""
+
+    time: int
+    roots: tuple[int, ...]
+    stack: int
+    retained: bool  # the graph was kept for another time
+    step: int
+    call: str  # backward | grad
+
+
+ChangeKind = Literal["call", "step", "data", "unseen"]
+
+
+@dataclass(slots=True)
+class Change:
+    """What changed a value that was still needed: a call, or an optimizer's step."""
+
+    kind: ChangeKind
+    op: str  # the operation, or the optimizer's class
+    time: int
+    stack: int
+    node: int | None = None  # of what was changed, until then
+
+
+SavedState = Literal["stale", "freed", "detached", "overwritten"]
+
+
+@dataclass(slots=True)
+class SavedValue:
+    """A value that autograd kept for backward, and what became of it."""
+
+    event: int | None  # the operation that kept it
+    function: str  # autograd's own name: SigmoidBackward0
+    name: str  # which of its values: "result", "self", "weight"
+    state: SavedState
+    shape: tuple[int, ...] | None = None
+    leaf: int | None = None  # node of the parameter whose memory it is
+    changes: list[Change] = field(default_factory=list)  # since it was kept, oldest first
+    order: int = 0  # autograd works from the highest down
+
+
+@dataclass(slots=True)
+class Autopsy:
+    """What autograd's own graph looked like when a backward() failed, or was about to err."""
+
+    reached: frozenset[int]  # events behind the roots, as autograd has them
+    saved: list[SavedValue]  # what is not as it was kept
+    freed: frozenset[int]  # events whose values autograd has let go of
+    passes: list[Pass]  # earlier ones, oldest first
+    steps: list[int]  # when optimizers stepped
+    updates: list[int]  # when parameters were written to, by a step or by hand
+    optimizers: list[frozenset[int]]  # the nodes of the parameters that each of them holds
+
+
 class Site(NamedTuple):
     code: CodeType
     lasti: int
@@ -78,7 +145,9 @@ class ParameterInfo:
     group_frozen: bool = False  # the optimizer's parameter group holds nothing that trains
 
 
-QuestionKind = Literal["backward-raised", "grad-raised", "operation-raised", "no-gradient", "asked"]
+QuestionKind = Literal[
+    "backward-raised", "grad-raised", "operation-raised", "no-gradient", "overwritten", "asked"
+]
 
 
 @dataclass(slots=True)
@@ -95,6 +164,9 @@ class Question:
     parameters: list[ParameterInfo] = field(default_factory=list)
     had_gradient: frozenset[int] = frozenset()  # parameters that had one at an optimizer's step
     root_stacks: dict[int, int] = field(default_factory=dict)  # root -> where backward() was
+    autopsy: Autopsy | None = None
+    changes: list[Change] = field(default_factory=list)  # writes to the memory of the targets
+    raised_at: int = 0  # the program's own code inside backward() that raised: a hook
 
 
 @dataclass(slots=True)

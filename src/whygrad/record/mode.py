@@ -28,7 +28,7 @@ _NO_KWARGS: dict[str, Any] = {}
 _MAX_ROLES = 20_000
 
 # How to look at a call: it tells a fact and needs no look, as it is, or without being seen.
-_FACT, _PLAINLY, _CAREFUL, _GRADIENT = 0, 1, 2, 3
+_FACT, _PLAINLY, _CAREFUL, _GRADIENT, _BACKWARD = 0, 1, 2, 3, 4
 Known = tuple[Role, str, bool, int]  # role, name, whether it writes, how to look
 
 # Results of other types may run code of the program's own when they are looked at.
@@ -38,7 +38,7 @@ _WARNING = frozenset(["volatile", "_grad"])
 
 # Called with (role, args, kwargs, error, frame) when a watched call raises.
 FailureHandler = Callable[[Role, Any, Any, BaseException, Any], None]
-# Called with (role, args, kwargs, frame) when backward() or grad() went through.
+# Called with (role, args, kwargs, frame) before backward() or grad(), and when it went through.
 BackwardHandler = Callable[[Role, Any, Any, Any], None]
 
 
@@ -49,12 +49,14 @@ class WatchingMode(TorchFunctionMode):
         self,
         recorder: Recorder,
         on_failure: FailureHandler,
+        before_backward: BackwardHandler,
         on_backward: BackwardHandler,
     ) -> None:
         super().__init__()
         self.recorder = recorder
         self.switches = ThreadSwitches(recorder.switch_table)
         self.on_failure = on_failure
+        self.before_backward = before_backward
         self.on_backward = on_backward
         self.paused = False
         self.roles: dict[Any, Known] = {}
@@ -78,6 +80,8 @@ class WatchingMode(TorchFunctionMode):
                 relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
                 if relay is None:
                     relay = self.recorder.frames.relay(frame)
+                if look is _BACKWARD:
+                    self._going_back(role, args, kwargs, frame)
         except Exception as fault:
             self.recorder.fault(fault)
             role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
@@ -142,11 +146,21 @@ class WatchingMode(TorchFunctionMode):
         except Exception as fault:
             self.recorder.fault(fault)
 
+    def _going_back(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
+        try:
+            if not self.paused:
+                with _unseen():
+                    self.before_backward(role, args, kwargs, frame)
+        except Exception as fault:
+            self.recorder.fault(fault)
+
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)
         look = _CAREFUL if op in REBUILDING else self._look
         if role is Role.GRADIENT:
             look = _GRADIENT
+        elif role in (Role.BACKWARD, Role.GRAD):
+            look = _BACKWARD
         elif role is _IGNORE and _is_property(func) and op not in _WARNING:
             look = _FACT
         known = role, op, writes, look

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from whygrad.record import adoption, torch_api
+from whygrad.record import adoption, torch_api, writes
 from whygrad.record.events import GRAD_ON, Event, Recording, Source
 from whygrad.record.exits import Exits
 from whygrad.record.frames import Frames
-from whygrad.record.ops import DATA_WRITE, DETACHING, SHAPE_ONLY
+from whygrad.record.ops import DETACHING, SHAPE_ONLY
 from whygrad.record.switches import SwitchTable, ThreadSwitches
 from whygrad.record.tensors import Tensors
+from whygrad.record.writes import Writes, is_leaf
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -55,8 +56,13 @@ class Recorder:
         # program may use torch at any time, also in the middle of an append.
         self.lock: AbstractContextManager[Any] | None = None
         self.step = 1
+        self.writes = Writes()
+        # Values made before the last backward() are old: where one of them is used again, the
+        # stack is kept. `codes` below this number are theirs.
+        self.old_codes = 0
+        self.met_old = False
         self._shapes: dict[Any, tuple[int, ...]] = {}
-        self._aliases: dict[int, Any] = {}  # node of `x.data` or its detach() -> weakly, x
+        self.aliases: dict[int, Any] = {}  # node of `x.data` or its detach() -> weakly, x
         self._next_source = -1
 
     # --- the hot path -------------------------------------------------------------------------
@@ -64,7 +70,7 @@ class Recorder:
     def flow(
         self,
         op: str,
-        writes: bool,
+        in_place: bool,
         args: Any,
         kwargs: Any,
         result: Any,
@@ -74,55 +80,67 @@ class Recorder:
         """Values flowed from the arguments to the result."""
         kind = type(result)
         if kind is not Tensor and kind is not Parameter:
-            if kind is tuple or kind is list or isinstance(result, tuple):
-                self._flow_many(op, args, kwargs, result, frame, switches)
-                return
-            if result is None and writes and args:
+            if result is None and in_place and args:
                 result = args[0]  # __setitem__ and its like return nothing
+            if type(result) is tuple or isinstance(result, (tuple, list)):
+                self._flow_many(op, in_place, args, kwargs, result, frame, switches)
+                return
             if not isinstance(result, Tensor):
                 return
+        if kwargs and not in_place:
+            in_place = kwargs.get("inplace") is True or kwargs.get("out") is not None
+            if kwargs.get("max_norm") is not None and len(args) > 1:
+                self.writes.add(self, op, args[1], self.node_of(args[1]) or 0, frame)
         tensors = self.tensors
         key = id(result)
         known = tensors.refs.get(key)
+        stack = 0
         if known is not None and known() is result:
-            if not writes and not (kwargs and "out" in kwargs):
+            if not in_place:
                 return  # handed its own argument back: contiguous(), to() the same device, ...
             code = tensors.codes[key]
+            stack = self.writes.add(self, op, result, code >> 1, frame)
             if (code < 0 or code & 1) and (
-                kind is Parameter or (result.requires_grad and _is_leaf(result))
+                kind is Parameter or (result.requires_grad and is_leaf(result))
             ):
                 # A weight update or an initialisation: still the same leaf, with new values.
-                self._write_into_leaf(op, result, code >> 1, args[1:], frame, switches)
+                writes.into_leaf(self, op, result, code >> 1, args[1:], frame, switches)
                 return
             tensors.codes[key] = code | 1  # it may require grad by now: that is this write's doing
         inputs: list[int] = []
-        scalar, evidence = self._inputs(args, inputs, frame)
+        scalar, evidence = self.inputs_of(args, inputs, frame)
         if kwargs:
-            more, found = self._inputs(kwargs.values(), inputs, frame)
+            more, found = self.inputs_of(kwargs.values(), inputs, frame)
             scalar, evidence = scalar or more, evidence or found
         if op in SHAPE_ONLY:
             inputs = []
         live = _carries_gradient(result, inputs)
-        node = self._append(op, inputs, live, result, frame, switches, evidence, scalar)
+        node = self.record(op, inputs, live, result, frame, switches, evidence, scalar, stack)
         tensors.put(result, node, result.requires_grad)
-        if writes:
-            self._write_through_view(result, node, live)
-            self._write_through_data(inputs, node, result, frame, switches)
+        if in_place:
+            if not stack:  # a tensor that was not known before
+                self.writes.add(self, op, result, node, frame)
+            writes.through_view(self, result, node, live)
+            writes.through_data(self, inputs, node, frame, switches)
         elif op in DETACHING and inputs and args:
-            self._aliases[node] = tensors.refs[id(args[0])]
-            if len(self._aliases) > _MAX_ALIASES:
-                del self._aliases[next(iter(self._aliases))]
+            self.aliases[node] = tensors.refs[id(args[0])]
+            if len(self.aliases) > _MAX_ALIASES:
+                del self.aliases[next(iter(self.aliases))]
 
-    def _inputs(self, values: Any, inputs: list[int], frame: FrameType) -> tuple[bool, str]:
+    def inputs_of(self, values: Any, inputs: list[int], frame: FrameType) -> tuple[bool, str]:
         """Collect the nodes among call arguments; tells of Python numbers that came from torch."""
-        refs, codes = self.tensors.refs, self.tensors.codes
+        refs, codes, old = self.tensors.refs, self.tensors.codes, self.old_codes
         scalar, evidence = False, ""
         for value in values:
             key = id(value)
             ref = refs.get(key)
             if ref is not None and ref() is value:
                 code = codes[key]
-                if not code & 1 and value.requires_grad:
+                if code & 1:
+                    if 0 < code < old:
+                        self.met_old = True
+                    inputs.append(code >> 1)
+                elif value.requires_grad:
                     inputs.append(adoption.wake(self, value, code >> 1, frame))
                 else:
                     inputs.append(code >> 1)
@@ -141,11 +159,11 @@ class Recorder:
                 inputs.append(self.source(value, frame))
             elif (kind is dict or isinstance(value, (list, tuple))) and len(value) <= _MAX_NESTED:
                 inner = value.values() if kind is dict else value
-                more, found = self._inputs(inner, inputs, frame)
+                more, found = self.inputs_of(inner, inputs, frame)
                 scalar, evidence = scalar or more, evidence or found
         return scalar, evidence
 
-    def _append(
+    def record(
         self,
         op: str,
         inputs: list[int],
@@ -155,13 +173,16 @@ class Recorder:
         switches: ThreadSwitches,
         evidence: str = "",
         scalar: bool = False,
+        stack: int = 0,
     ) -> int:
         frames = self.frames
         if live:
-            mode, stack = GRAD_ON, 0
+            mode = GRAD_ON
+            if self.met_old:
+                self.met_old, stack = False, frames.stack(frame)
         else:
             mode = GRAD_ON if _grad_enabled() else switches.off_because()
-            stack = frames.stack(frame)
+            stack = stack or frames.stack(frame)
         return self.append(
             (
                 op,
@@ -177,6 +198,15 @@ class Recorder:
                 scalar,
             )
         )
+
+    @property
+    def now(self) -> int:
+        """The number that the next event will get."""
+        return self.base + len(self.events)
+
+    def age(self) -> None:
+        """What was recorded up to now is old: a backward() has gone through."""
+        self.old_codes = 2 * self.now
 
     def append(self, event: tuple[Any, ...]) -> int:
         """Add an event (the fields of `Event`), dropping the oldest if the record is full."""
@@ -213,6 +243,7 @@ class Recorder:
     def _flow_many(
         self,
         op: str,
+        in_place: bool,
         args: Any,
         kwargs: Any,
         results: Any,
@@ -225,16 +256,21 @@ class Recorder:
         if not outputs:
             return
         inputs: list[int] = []
-        scalar, evidence = self._inputs(args, inputs, frame)
+        scalar, evidence = self.inputs_of(args, inputs, frame)
         if kwargs:
-            self._inputs(kwargs.values(), inputs, frame)
+            self.inputs_of(kwargs.values(), inputs, frame)
         nodes: dict[bool, int] = {}
         for output in outputs:
-            if self.tensors.node(output) is not None:
-                continue
+            known = self.tensors.node(output)
+            if known is not None:
+                if not in_place and not (kwargs and kwargs.get("out") is not None):
+                    continue
+                self.writes.add(self, op, output, known, frame)
+                if output.requires_grad and is_leaf(output):
+                    continue
             live = _carries_gradient(output, inputs)
             if live not in nodes:
-                nodes[live] = self._append(
+                nodes[live] = self.record(
                     op, inputs, live, output, frame, switches, evidence, scalar
                 )
             self.tensors.put(output, nodes[live], output.requires_grad)
@@ -275,7 +311,7 @@ class Recorder:
         node = self.node_of(tensor)
         if node is None:
             node = self.source(tensor, frame)
-        self.exits.add(self._append(op, [node], False, tensor, frame, switches), result)
+        self.exits.add(self.record(op, [node], False, tensor, frame, switches), result)
 
     def flag(self, tensor: Any, frame: FrameType) -> None:
         """requires_grad of a tensor was set."""
@@ -303,7 +339,7 @@ class Recorder:
         if frame is None or not isinstance(result, Tensor):
             return
         inputs: list[int] = []
-        _, evidence = self._inputs((data,), inputs, frame)
+        _, evidence = self.inputs_of((data,), inputs, frame)
         if not inputs:
             inputs, evidence = self.exits.behind(data)
         leaf = result.is_leaf and (result.requires_grad or isinstance(result, Parameter))
@@ -313,12 +349,12 @@ class Recorder:
             source.origin = inputs[0] if inputs and result.requires_grad else None
             source.born_frozen = not result.requires_grad
         elif not result.requires_grad:  # else: Tensor(t) and Variable(t) keep t's graph
-            node = self._append(op, inputs, False, result, frame, switches, evidence, not inputs)
+            node = self.record(op, inputs, False, result, frame, switches, evidence, not inputs)
             self.tensors.put(result, node, False)
 
     def returned(self, op: str, args: Any, kwargs: Any, result: Any) -> None:
         """Give a tensor just made from Python data its link to where the data left torch."""
-        event = self._event_of(result)
+        event = self.event_of(result)
         if event is None or event.inputs:
             return
         data = args[0] if args else None
@@ -327,85 +363,18 @@ class Recorder:
         if kwargs:
             data = kwargs.get("data", kwargs.get("fill_value", data))
         inputs, evidence = self.exits.behind(data)
-        self._replace(result, event, inputs=tuple(inputs), evidence=evidence, scalar=True)
-
-    def _write_through_view(self, view: Any, node: int, live: bool) -> None:
-        """An in-place write to a view changes the tensor it looks into as well."""
-        base = torch_api.base_of_view(view)
-        if base is None or base is view or isinstance(base, Parameter):
-            return
-        before = self.node_of(base)
-        event = self._event_of(view)
-        if before is not None and event is not None:
-            self._replace(view, event, inputs=(*event.inputs, before))
-            self.tensors.put(base, node, live or base.requires_grad)
-
-    def _write_into_leaf(
-        self,
-        op: str,
-        leaf: Any,
-        node: int,
-        values: Any,
-        frame: FrameType,
-        switches: ThreadSwitches,
-    ) -> None:
-        """New values for a leaf: remember where they came from, if from a tensor at all."""
-        inputs: list[int] = []
-        self._inputs(values, inputs, frame)
-        if inputs:
-            self._new_values(op, leaf, node, inputs, frame, switches)
-
-    def _new_values(
-        self,
-        op: str,
-        tensor: Any,
-        node: int,
-        inputs: list[int],
-        frame: FrameType,
-        switches: ThreadSwitches,
-    ) -> None:
-        """Values, without their history, went into a tensor that keeps its own history."""
-        source = self.sources.get(node)
-        history = tensor.requires_grad
-        if source is None and history and _is_leaf(tensor):
-            return
-        written = self._append(op, inputs, False, tensor, frame, switches)
-        if source is not None:
-            source.origin = written
-            return
-        if history:
-            written = self._append(op, [node, written], True, tensor, frame, switches)
-        self.tensors.put(tensor, written, history)
+        self.replace(result, event, inputs=tuple(inputs), evidence=evidence, scalar=True)
 
     def data_set(self, leaf: Any, value: Any, frame: FrameType, switches: ThreadSwitches) -> None:
         """`leaf.data = value`: the values go in, their history does not."""
-        node = self.node_of(leaf)
-        if node is None:
-            node = self.source(leaf, frame)
-        self._write_into_leaf(DATA_WRITE, leaf, node, (value,), frame, switches)
+        writes.assign_data(self, leaf, value, frame, switches)
 
-    def _write_through_data(
-        self,
-        inputs: list[int],
-        node: int,
-        result: Any,
-        frame: FrameType,
-        switches: ThreadSwitches,
-    ) -> None:
-        """`x.data.copy_(value)` writes into x behind autograd's back."""
-        ref = self._aliases.get(inputs[0]) if len(inputs) > 1 else None
-        written = ref() if ref is not None else None
-        known = self.node_of(written) if written is not None else None
-        if known is not None:
-            self._aliases[node] = ref
-            self._new_values(DATA_WRITE, written, known, [node], frame, switches)
-
-    def _event_of(self, tensor: Any) -> Event | None:
+    def event_of(self, tensor: Any) -> Event | None:
         node = self.node_of(tensor)
         index = -1 if node is None else node - self.base
         return Event(*self.events[index]) if 0 <= index < len(self.events) else None
 
-    def _replace(self, tensor: Any, event: Event, **fields: Any) -> None:
+    def replace(self, tensor: Any, event: Event, **fields: Any) -> None:
         index = (self.node_of(tensor) or 0) - self.base
         self.events[index] = tuple(event._replace(**fields))
 
@@ -415,7 +384,7 @@ class Recorder:
         if node is not None:
             self.source_refs.pop(node, None)
         if weakref.getweakrefcount(tensor):  # a write has given it another node since
-            for held in (self.source_refs, self._aliases):
+            for held in (self.source_refs, self.aliases):
                 for node in [n for n, ref in list(held.items()) if ref() is tensor]:
                     del held[node]
 
@@ -467,14 +436,7 @@ def _carries_gradient(result: Any, inputs: list[int]) -> bool:
     A view made while gradients are off says that it requires grad, like what it looks into, and
     so does a copy made with requires_grad=True. Both are leaves: nothing passes through them.
     """
-    return bool(result.requires_grad and not (inputs and _is_leaf(result)))
-
-
-def _is_leaf(tensor: Any) -> bool:
-    try:
-        return bool(tensor.is_leaf)
-    except RuntimeError:  # a view made with gradients off, after a write to what it looks into
-        return True
+    return bool(result.requires_grad and not (inputs and is_leaf(result)))
 
 
 def _collect_tensors(values: Any, found: list[Any]) -> None:

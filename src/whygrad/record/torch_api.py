@@ -105,6 +105,67 @@ def is_checkpoint(node: Any) -> bool:
     return getattr(function, "__module__", "") == "torch.utils.checkpoint"
 
 
+_data_address: Callable[[Any], int] | None = getattr(torch._C, "_data_address", None)
+_apply = getattr(torch.nn.Module, "_apply", None)
+_APPLY_CODE: CodeType | None = getattr(_apply, "__code__", None)
+
+
+def data_address(tensor: Any) -> int:
+    """Where a tensor's first element lies in memory, 0 if it does not say.
+
+    Without a copy being made: data_ptr() would turn a lazily cloned tensor into a real one.
+    """
+    try:
+        return int(tensor.data_ptr() if _data_address is None else _data_address(tensor))
+    except (RuntimeError, TypeError, ValueError):
+        return 0
+
+
+def is_conversion(frame: FrameType) -> bool:
+    """Whether `frame` is torch moving a module's parameters to another device or type."""
+    return frame.f_code is _APPLY_CODE
+
+
+_RAW = "_raw_saved_"
+_saved_names: dict[type, tuple[str, ...]] = {}
+
+
+def saved_names(function: Any) -> tuple[str, ...]:
+    """The values that an autograd node keeps, by autograd's own names for them."""
+    kind = type(function)
+    if kind not in _saved_names:
+        # From the type: a custom Function's context may have anything among its attributes.
+        names = [name.removeprefix(_RAW) for name in dir(kind) if name.startswith(_RAW)]
+        _saved_names[kind] = tuple(names)
+    return _saved_names[kind]
+
+
+def raw_saved(function: Any, name: str) -> list[Any]:
+    """What autograd holds for one saved name, one entry per tensor.
+
+    Empty where a hook packed it (unpacking would run the program's code, or compute a
+    checkpointed part again) and where this torch does not tell of hooks.
+    """
+    try:
+        raw = getattr(function, _RAW + name)
+        parts = list(raw) if isinstance(raw, (tuple, list)) else [raw]
+        return [] if any(part.unpack_hook is not None for part in parts) else parts
+    except (AttributeError, RuntimeError, TypeError):
+        return []
+
+
+def complaint(function: Any, name: str) -> str:
+    """What autograd says when a saved value is asked for; empty if it has no objection."""
+    custom = isinstance(function, torch.autograd.function.BackwardCFunction)
+    try:
+        getattr(function, "saved_tensors" if custom and name == "tensors" else f"_saved_{name}")
+    except RuntimeError as error:
+        return str(error)
+    except AttributeError:
+        pass
+    return ""
+
+
 def base_of_view(tensor: Any) -> Any:
     """The tensor that a view looks into, or None."""
     return getattr(tensor, "_base", None)
@@ -155,6 +216,11 @@ def _has_step_hooks() -> bool:
     return hasattr(module, "register_optimizer_step_pre_hook")
 
 
+def _tells_of_hooks() -> bool:
+    module = getattr(torch._C, "_autograd", None)
+    return hasattr(getattr(module, "SavedTensor", None), "unpack_hook")
+
+
 def capabilities() -> list[tuple[str, bool, str]]:
     """What can be watched on this torch: (what, available, what is lost without it)."""
     return [
@@ -170,6 +236,11 @@ def capabilities() -> list[tuple[str, bool, str]]:
             "optimizer steps run slower while watched",
         ),
         ("optimizer steps", _has_step_hooks(), "silent failures are not found"),
+        (
+            "values saved for backward",
+            _tells_of_hooks(),
+            "in-place writes and freed graphs are not explained",
+        ),
         (
             "decorated functions (@torch.no_grad())",
             REENTRY_CODE is not None,

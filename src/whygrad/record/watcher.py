@@ -68,7 +68,10 @@ class Watcher:
         return getattr(self._thread, "mode", None)
 
     def _enter(self) -> WatchingMode:
-        mode = WatchingMode(self.recorder, self.asker.on_failure, self.asker.on_backward)
+        asker = self.asker
+        mode = WatchingMode(
+            self.recorder, asker.on_failure, asker.before_backward, asker.on_backward
+        )
         mode.__enter__()  # type: ignore[no-untyped-call]
         self._thread.mode = mode
         self._modes.add(mode)

@@ -1,0 +1,76 @@
+"""A parameter, or a part of one, is written to while gradients are being recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from whygrad.diagnose import lives, words
+from whygrad.diagnose.case import Case
+from whygrad.session import Finding, Fix, Related
+from whygrad.source.inplace_edits import under_no_grad
+from whygrad.source.spans import Span, location
+
+CODE = "inplace-on-leaf"
+
+_LEAF = re.compile(r"(view of a )?\bleaf Variable that requires grad|resize variables that require")
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    question = case.question
+    found = _LEAF.search(question.error_text)
+    if found is None or not case.raises:
+        return
+    stack = question.raised_at or question.stack
+    target = question.targets[0] if question.targets else None
+    where, library = case.blame(stack, target)
+    if where is not None:
+        yield _finding(case, where, library, target, part=bool(found.group(1)))
+
+
+def _finding(
+    case: Case, where: Span, library: Span | None, target: int | None, part: bool
+) -> Finding:
+    leaf = _leaf(case, target)
+    name = case.name(leaf) if leaf is not None else ""
+    named = f"`{name}`" if name and not name.startswith("tensor") else "a leaf tensor"
+    what = f"part of {named}" if part else named
+    title = f"{what} is written to while autograd is recording"
+    return Finding(
+        code=CODE,
+        severity="error",
+        symptom="raises",
+        title=title,
+        message=f"{words.sentence(title)} Updates belong under torch.no_grad().",
+        location=location(where),
+        label=lives.error_label(case),
+        related=_library(library),
+        parameters=[name] if name else [],
+        why=f"{named} is a leaf: it was not computed from anything, and its gradient is "
+        "collected in `.grad`. A recorded in-place write would make it the result of an "
+        "operation, and there would be no leaf left to collect a gradient for, so torch refuses.",
+        checked=["gradients were being recorded when the write was tried."],
+        fix=Fix(
+            title="make the update under `torch.no_grad()`",
+            edits=under_no_grad(where) if library is None else [],
+            safety="the numbers written stay equal; the write itself is not differentiated",
+            deliberate="if gradient should flow through the write, write into a copy: "
+            "`.clone()` first, and use that.",
+        ),
+        first_step=case.question.step,
+    )
+
+
+def _leaf(case: Case, target: int | None) -> int | None:
+    """The leaf that is written to, itself or through a view of it."""
+    seen: set[int] = set()
+    while target is not None and target not in seen:
+        seen.add(target)
+        if case.graph.trainable_leaf(target):
+            return target
+        target = next(iter(case.graph.inputs(target)), None)
+    return None
+
+
+def _library(library: Span | None) -> list[Related]:
+    return [] if library is None else [Related("library", location(library), "the write itself")]

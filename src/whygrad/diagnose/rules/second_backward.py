@@ -1,0 +1,124 @@
+"""The same graph goes through backward twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whygrad.diagnose import lives, words
+from whygrad.diagnose.case import Case
+from whygrad.graph.lifetime import Meeting
+from whygrad.session import Finding, Fix, Related
+from whygrad.source.spans import Span, location
+
+CODE = "second-backward"
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    meeting = case.meeting
+    if meeting is None or meeting.kind not in ("same", "inside", "contains"):
+        return
+    where = case.surface
+    if meeting.kind == "contains":
+        where = lives.entry(case, meeting)[0] or where
+    if where is not None:
+        yield _finding(case, meeting, where)
+
+
+def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
+    root, before = case.root_name, lives.pass_name(case, meeting.earlier)
+    title = _title(case, meeting, root, before)
+    made = case.places.node_span(meeting.maker)
+    related = [*_earlier(case, meeting, where), *lives.surfaced_here(case, where)]
+    if made is not None and meeting.kind == "same":
+        label = f"`{root}` was made here, {'once' if meeting.repeated else 'for both'}"
+        related.append(Related("created", location(made), label))
+    return Finding(
+        code=CODE,
+        severity="error",
+        symptom="raises",
+        title=title,
+        message=f"{words.sentence(title)} {_message(meeting)}",
+        location=location(where),
+        label=_label(case, meeting, where, before),
+        related=related,
+        parameters=_parameters(case, meeting),
+        why=_why(meeting, root, before),
+        checked=[_checked(meeting)],
+        fix=_fix(meeting, root, before),
+        first_step=case.question.step,
+    )
+
+
+def _title(case: Case, meeting: Meeting, root: str, before: str) -> str:
+    if meeting.kind == "contains":
+        return f"`{root}` still contains `{before}`, which was already backpropagated"
+    if meeting.kind == "inside":
+        return f"`{root}` is part of `{before}`, which was already backpropagated"
+    if meeting.repeated:
+        return f"`{root}` is computed once and backpropagated again in every iteration"
+    return f"`{root}` is backpropagated a second time"
+
+
+def _message(meeting: Meeting) -> str:
+    return f"The first {lives.call_of(meeting.earlier)} frees what the second one needs."
+
+
+def _label(case: Case, meeting: Meeting, where: Span, before: str) -> str:
+    if meeting.kind == "contains":
+        return f"`{before}`, with its freed graph, becomes part of the new loss here"
+    return lives.error_label(case) if case.surface == where else "the second time"
+
+
+def _earlier(case: Case, meeting: Meeting, where: Span) -> list[Related]:
+    span = lives.pass_span(case, meeting.earlier)
+    if span is None or span.extent == where.extent:
+        return []
+    kept = meeting.earlier.retained
+    label = "the first time, with the graph retained" if kept else "the first time: it frees"
+    return [Related("freed", location(span), label if kept else f"{label} the graph")]
+
+
+def _parameters(case: Case, meeting: Meeting) -> list[str]:
+    if case.lifetime is None:
+        return []
+    return case.names(case.lifetime.parameters_of(meeting.shared))
+
+
+def _why(meeting: Meeting, root: str, before: str) -> str:
+    if meeting.earlier.retained:
+        return (
+            f"`retain_graph=True` kept the graph of `{before}`, so a second pass was allowed; but "
+            "the graph belongs to the weights it was computed with, and these have been updated "
+            "since. Retaining the graph only moved the error."
+        )
+    how = f"{lives.call_of(meeting.earlier)} frees the values that a graph kept, as it goes."
+    if meeting.kind == "contains":
+        return (
+            f"{how} `{root}` was built on top of `{before}`, so its backward pass comes to the "
+            "part that is already freed."
+        )
+    if meeting.repeated:
+        return f"{how} `{root}` is not computed anew in the loop, so the next pass finds nothing."
+    return f"{how} The second pass over the same graph finds nothing left."
+
+
+def _checked(meeting: Meeting) -> str:
+    shared = words.count(len(meeting.shared), "operation")
+    return f"both passes go through the same {shared}."
+
+
+def _fix(meeting: Meeting, root: str, before: str) -> Fix:
+    if meeting.kind == "contains":
+        title = f"start `{root}` anew after `{before}.backward()`, or detach what it starts from"
+    elif meeting.repeated:
+        title = f"compute `{root}` inside the loop, from a new forward pass"
+    elif meeting.earlier.call == "grad":
+        title = f"use the gradients of the first pass, or compute `{root}` anew"
+    else:
+        title = "call backward() once: it already adds to every `.grad`"
+    return Fix(
+        title=title,
+        safety="the gradients of the first pass stay as they are",
+        deliberate="if both passes are wanted on the same weights, the first needs "
+        "`retain_graph=True`; its price is the memory of the whole graph until the last pass.",
+    )

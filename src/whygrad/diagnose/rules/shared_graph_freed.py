@@ -1,0 +1,128 @@
+"""Two losses share a part of the graph, and the first backward frees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from whygrad.diagnose import lives, words
+from whygrad.diagnose.case import Case
+from whygrad.graph.lifetime import Meeting
+from whygrad.session import Finding, Fix, Related
+from whygrad.source.inplace_edits import detach_name
+from whygrad.source.spans import Span, location
+
+CODE = "shared-graph-freed"
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    meeting = case.meeting
+    if meeting is None or meeting.kind != "shared" or meeting.earlier.retained:
+        return
+    if case.question.autopsy is None or case.question.autopsy.saved:
+        return
+    separate = case.lifetime is not None and case.lifetime.different_optimizers(meeting)
+    late = meeting.enter is not None and meeting.enter >= meeting.earlier.time
+    where, name = case.surface, ""
+    if separate or (late and not meeting.repeated):
+        entered, name = lives.entry(case, meeting)
+        where = entered or where
+    if where is not None:
+        yield _finding(case, meeting, where, name, separate or late)
+
+
+def _finding(case: Case, meeting: Meeting, where: Span, name: str, detach: bool) -> Finding:
+    root, before = case.root_name, lives.pass_name(case, meeting.earlier)
+    part = _part(case, meeting)
+    both = f"`{before}` and `{root}`" if before != root else "two losses"
+    title = f"{both} share {part}, and the first backward frees it"
+    at_entry = where != case.surface
+    what = f"`{name}`" if name else "the shared value"
+    return Finding(
+        code=CODE,
+        severity="error",
+        symptom="raises",
+        title=title,
+        message=f"{words.sentence(title)} The second one then finds it gone.",
+        location=location(where),
+        label=f"{what} brings the freed part into `{root}`"
+        if at_entry
+        else lives.error_label(case),
+        related=[
+            *_shared(case, meeting, where),
+            *_freed(case, meeting, where),
+            *lives.surfaced_here(case, where),
+        ],
+        parameters=_parameters(case, meeting),
+        why=f"{lives.call_of(meeting.earlier)} frees the values that the graph kept, as it goes. "
+        f"`{root}` goes back through {part} as well, and what its derivatives need is gone.",
+        checked=[
+            f"{words.count(len(meeting.shared), 'operation')} "
+            f"{'lies' if len(meeting.shared) == 1 else 'lie'} behind both losses."
+        ],
+        fix=_fix(meeting, where, root, before, name, detach and at_entry),
+        first_step=case.question.step,
+    )
+
+
+def _part(case: Case, meeting: Meeting) -> str:
+    """The shared part by the module it belongs to, or by the line that ends it."""
+    names = _parameters(case, meeting)
+    prefix = os.path.commonprefix([name.split(".") for name in names]) if names else []
+    if len(names) == 1:
+        prefix = prefix[:-1]
+    if prefix:
+        return f"`{'.'.join(prefix)}`"
+    owners = {
+        info.owner
+        for node in (case.lifetime.parameters_of(meeting.shared) if case.lifetime else [])
+        if (info := case.parameter(node)) is not None
+    }
+    if len(owners) == 1:
+        return f"`{owners.pop()}`"
+    span = case.places.node_span(meeting.maker)
+    return f"the graph up to {words.at(span)}" if span is not None else "a part of the graph"
+
+
+def _parameters(case: Case, meeting: Meeting) -> list[str]:
+    if case.lifetime is None:
+        return []
+    return case.names(case.lifetime.parameters_of(meeting.shared))
+
+
+def _shared(case: Case, meeting: Meeting, where: Span) -> list[Related]:
+    span = case.places.node_span(meeting.maker)
+    if span is None or span.extent == where.extent:
+        return []
+    return [Related("created", location(span), "the part that both go through ends here")]
+
+
+def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
+    span = lives.pass_span(case, meeting.earlier)
+    if span is None or span.extent == where.extent:
+        return []
+    return [Related("freed", location(span), "this backward frees it")]
+
+
+def _fix(
+    meeting: Meeting, where: Span, root: str, before: str, name: str, detach: bool
+) -> Fix:
+    price = (
+        "`retain_graph=True` in the first backward also works; its price is the memory of the "
+        "whole graph until the second one, and no optimizer may step in between."
+    )
+    if detach:
+        return Fix(
+            title=f"detach {f'`{name}`' if name else 'the shared value'} here, if `{root}` should "
+            "not train what lies behind it",
+            edits=detach_name(where, name or None),
+            safety=f"the value of `{root}` stays equal; it no longer trains the shared part",
+            deliberate=f"if `{root}` should train it too: one backward on the sum of both losses. "
+            f"{price}",
+        )
+    summed = f"`({before} + {root}).backward()`" if before != root else "the sum of the losses"
+    return Fix(
+        title=f"call backward once, on {summed}",
+        safety="the gradients are the same: those of a sum are the sum of the gradients",
+        deliberate=f"if the two must stay apart: {price}",
+    )

@@ -1,0 +1,128 @@
+"""Parameters were updated between a forward pass and the backward pass that still needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whygrad.diagnose import lives, words
+from whygrad.diagnose.case import Case
+from whygrad.record.events import Change, SavedValue
+from whygrad.session import Finding, Fix, Related
+from whygrad.source.spans import Span, location
+
+CODE = "step-before-backward"
+
+
+def diagnose(case: Case) -> Iterator[Finding]:
+    autopsy = case.question.autopsy
+    if autopsy is None or (case.meeting is not None and case.meeting.kind != "shared"):
+        return
+    moved = [value for value in autopsy.saved if value.leaf is not None and value.changes]
+    if not moved or _others_first(autopsy.saved, moved[0]):
+        return
+    change = moved[0].changes[0]
+    where, library = lives.change_span(case, change)
+    if where is not None:
+        same = [v for v in moved if any(c.stack == change.stack for c in v.changes)]
+        yield _finding(case, same, change, where, library)
+
+
+def _others_first(saved: list[SavedValue], moved: SavedValue) -> bool:
+    """Whether autograd would come to a value that is no parameter before this one."""
+    return any(v.leaf is None and v.changes and v.order > moved.order for v in saved)
+
+
+def _finding(
+    case: Case, moved: list[SavedValue], change: Change, where: Span, library: Span | None
+) -> Finding:
+    names = lives.moved_parameters(case, moved)
+    silent = moved[0].state == "overwritten"
+    subject, owner = _subject(change, library), _owner(case, moved)
+    of = f" of `{owner}`" if owner else ""
+    root = case.root_name
+    shown = words.listed(names) if len(names) <= 2 else f"{len(names)} parameters{of}"
+    title = f"{subject} changes {shown} before `{root}.backward()` has used the old values"
+    return Finding(
+        code=CODE,
+        severity="error",
+        symptom="silent" if silent else "raises",
+        title=title,
+        message=f"{words.sentence(title)} Affected: {words.listed(names, 8)}.",
+        location=location(where),
+        label=f"{_moves(owner, names)} here",
+        related=[*_forward(case, moved), *lives.surfaced_here(case, where)],
+        parameters=names,
+        why=_why(case, change, silent),
+        checked=[_checked(case, moved, change)],
+        fix=_fix(case, change, owner),
+        first_step=case.question.step,
+    )
+
+
+def _subject(change: Change, library: Span | None) -> str:
+    if change.kind == "step":
+        return f"this `{change.op}` step"
+    inside = " inside a library call" if library is not None else ""
+    through = " through `.data`" if change.kind == "data" and change.op != "data=" else ""
+    return f"{lives.spoken_write(change.op)}{through}{inside}"
+
+
+def _owner(case: Case, moved: list[SavedValue]) -> str:
+    """The one outermost module whose parameters moved."""
+    infos = [case.parameter(value.leaf) for value in moved if value.leaf is not None]
+    owners = {info.owner for info in infos if info is not None}
+    return owners.pop() if len(owners) == 1 else ""
+
+
+def _moves(owner: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return f"`{names[0]}` changes"
+    return f"the parameters of `{owner}` change" if owner else f"{len(names)} parameters change"
+
+
+def _forward(case: Case, moved: list[SavedValue]) -> list[Related]:
+    """The forward calls that used the old values, the first ones only."""
+    found: dict[tuple[str, int], Related] = {}
+    for value in reversed(moved):
+        span = case.places.node_span(value.event) if value.event is not None else None
+        if span is None:
+            continue
+        label = f"`{lives.kept_by(case, value)}` used the old values and keeps them for backward"
+        found.setdefault((span.file, span.line), Related("saved", location(span), label))
+    return list(found.values())[:2]
+
+
+def _why(case: Case, change: Change, silent: bool) -> str:
+    used = (
+        f"`{case.root_name}` was computed with the values from before this line. Its gradient is "
+        "defined for those, and autograd kept the parameter itself, not a copy of it."
+    )
+    if not silent:
+        return f"{used} By now they have been overwritten."
+    how = "a fused optimizer" if change.kind == "step" else "a write through `.data`"
+    return (
+        f"{used} Autograd usually raises an error here, but {how} leaves its version counter "
+        "alone: backward() runs and mixes old activations with new weights, and the gradients "
+        "are wrong."
+    )
+
+
+def _checked(case: Case, moved: list[SavedValue], change: Change) -> str:
+    at = words.count(len(moved), "value")
+    made = "optimizer step" if change.kind == "step" else "write"
+    return (
+        f"{at} kept for this backward share{'s' if len(moved) == 1 else ''} memory with "
+        f"parameters that this {made} changed after the forward pass."
+    )
+
+
+def _fix(case: Case, change: Change, owner: str) -> Fix:
+    root = case.root_name
+    step = f"this {'step' if change.kind == 'step' else 'update'}"
+    whose = f" of `{owner}`" if owner else ""
+    return Fix(
+        title=f"call `{root}.backward()` before {step}{whose}, or compute `{root}` anew after it",
+        safety=f"backward first: `{root}` keeps its value; computed anew: it uses the new weights",
+        deliberate="if two losses share a forward pass, call backward() on both, then step both "
+        "optimizers.",
+    )

@@ -1,0 +1,170 @@
+"""Queries on time: which part of a graph did an earlier backward() already go through, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from whygrad.graph.flow import FlowGraph
+from whygrad.record.events import Autopsy, Pass, Question
+
+MeetingKind = Literal["same", "inside", "contains", "carried", "shared"]
+
+
+@dataclass(slots=True)
+class Meeting:
+    """Two backward passes over one part of the graph.
+
+    `same`: the very same root; `inside`: this root is part of what the earlier pass went
+    through; `contains`: the earlier root is part of this one; `carried`: a value of an earlier
+    iteration is used in this one; `shared`: two losses over one part.
+    """
+
+    kind: MeetingKind
+    earlier: Pass
+    shared: set[int]  # events in both graphs
+    enter: int | None  # the event at which the shared part enters this root's own graph
+    maker: int  # the shared event whose output is used there
+    repeated: bool  # both passes began at the same place of the program: a loop
+
+
+class Lifetime:
+    """What lies behind a root that failed, compared with the passes before it."""
+
+    def __init__(self, graph: FlowGraph, question: Question, autopsy: Autopsy) -> None:
+        self.graph = graph
+        self.question = question
+        self.autopsy = autopsy
+        self._behind: dict[tuple[int, ...], set[int]] = {}
+
+    def behind(self, roots: Iterable[int]) -> set[int]:
+        """The nodes that gradient from these roots would come to."""
+        key = tuple(roots)
+        if key not in self._behind:
+            self._behind[key] = self._live_ancestors(key)
+        return self._behind[key]
+
+    def _live_ancestors(self, roots: tuple[int, ...]) -> set[int]:
+        graph = self.graph
+        seen = {root for root in roots if graph.live(root)}
+        waiting = list(seen)
+        while waiting:
+            for node in graph.inputs(waiting.pop()):
+                if node not in seen and graph.live(node):
+                    seen.add(node)
+                    waiting.append(node)
+        return seen
+
+    @cached_property
+    def own(self) -> set[int]:
+        return self.behind(self.question.roots)
+
+    def meeting_over(self, events: Iterable[int], *, retained: bool) -> Meeting | None:
+        """The latest earlier pass that went through one of these events, and how they meet.
+
+        A pass that retained its graph has freed nothing, so it counts only if asked for.
+        """
+        wanted = set(events) & self.own
+        for earlier in reversed(self.autopsy.passes):
+            if earlier.retained and not retained:
+                continue
+            passed = self.behind(earlier.roots)
+            if wanted & passed:
+                shared = {n for n in self.own & passed if self._is_operation(n)}
+                return self._meeting(earlier, shared)
+        return None
+
+    def _is_operation(self, node: int) -> bool:
+        return node >= 0 and not self.graph.trainable_leaf(node)
+
+    def _meeting(self, earlier: Pass, shared: set[int]) -> Meeting:
+        roots = set(self.question.roots)
+        previous = self._previous
+        repeated = previous is not None
+        first = min(self.question.roots, default=0)
+        if roots & set(earlier.roots):
+            return Meeting("same", earlier, shared, None, first, repeated)
+        if roots <= shared:
+            return Meeting("inside", earlier, shared, None, first, repeated)
+        enter, maker = self._enter(shared, earlier)
+        kind: MeetingKind = "shared"
+        if set(earlier.roots) & self.own and maker in earlier.roots:
+            kind = "carried" if earlier.stack == self.question.stack else "contains"
+        elif self._is_carried(earlier, shared, enter, maker):
+            kind = "carried"
+        return Meeting(kind, earlier, shared, enter, maker, repeated)
+
+    @cached_property
+    def _previous(self) -> Pass | None:
+        """The last time that the line which failed now went through."""
+        stack = self.question.stack
+        return next((p for p in reversed(self.autopsy.passes) if p.stack == stack), None)
+
+    def _enter(self, shared: set[int], earlier: Pass) -> tuple[int | None, int]:
+        """The use of the shared part in this root's own graph; after the pass, if there is one."""
+        uses = [
+            (node, feeder)
+            for node in self.own - shared
+            for feeder in self.graph.inputs(node)
+            if feeder in shared
+        ]
+        if not uses:
+            return None, max(shared, default=0)
+        late = [use for use in uses if use[0] >= earlier.time]
+        # What an earlier pass began with is the clearest thing to name.
+        begun = [use for use in late if use[1] in earlier.roots]
+        return min(begun or late or uses)
+
+    def _is_carried(
+        self, earlier: Pass, shared: set[int], enter: int | None, maker: int
+    ) -> bool:
+        """Whether the shared part belongs to an earlier iteration than this root.
+
+        In a loop: the line that failed went through before, after the value was made and before
+        it was used again. Outside of one: the same parameters are at work in both parts, as in
+        a recurrent model, and were updated in between.
+        """
+        if enter is None or enter < earlier.time:
+            return False
+        previous = self._previous
+        updated = self._updated_since((previous or earlier).time)
+        recurrent = bool(self._leaves(shared) & self._leaves(self.own - shared))
+        if previous is not None and maker < previous.time <= enter:
+            return updated or recurrent
+        return updated and recurrent
+
+    def _updated_since(self, time: int) -> bool:
+        return any(update >= time for update in self.autopsy.updates)
+
+    def _leaves(self, nodes: Iterable[int]) -> set[int]:
+        """The trainable leaves that these operations use directly."""
+        graph = self.graph
+        return {
+            feeder
+            for node in nodes
+            for feeder in graph.inputs(node)
+            if graph.trainable_leaf(feeder)
+        }
+
+    # --- questions that rules ask -------------------------------------------------------------
+
+    def parameters_of(self, nodes: Iterable[int]) -> list[int]:
+        """The leaves that these operations use, the first used first."""
+        return sorted(self._leaves(nodes), reverse=True)
+
+    def different_optimizers(self, meeting: Meeting) -> bool:
+        """Whether the shared part is trained by one optimizer and the rest by another."""
+        shared = self._leaves(meeting.shared)
+        rest = self._leaves(self.own - meeting.shared)
+        for nodes in self.autopsy.optimizers:
+            if rest & nodes and not shared & nodes:
+                return any(shared & other for other in self.autopsy.optimizers)
+        return False
+
+    def step_at(self, time: int) -> int:
+        """The number of the step, from 1, in which something happened."""
+        recorded = self.autopsy.steps
+        dropped = max(0, self.question.step - 1 - len(recorded))
+        return 1 + dropped + sum(step < time for step in recorded)

@@ -1,0 +1,255 @@
+"""Reads autograd's own graph: which values it kept are gone, stale, or not what they were."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from whygrad.record import adoption, torch_api
+from whygrad.record.events import Autopsy, Change, Event, SavedState, SavedValue
+from whygrad.record.recorder import Recorder
+from whygrad.record.timeline import Timeline
+
+Parameter = torch.nn.Parameter
+_LIVE, _INPUTS = Event._fields.index("live"), Event._fields.index("inputs")
+_MAX_WALK = 200_000
+
+_SECOND_TIME = "backward through the graph a second time"
+_STALE = "modified by an inplace operation"
+_DETACHED = "detached in-place"
+_EXPECTED = re.compile(r"expected version (\d+)")
+
+Range = tuple[int, int]  # of addresses
+
+
+def concerns_saved_values(text: str) -> bool:
+    """Whether an error text is about what autograd kept."""
+    return _SECOND_TIME in text or _STALE in text or _DETACHED in text
+
+
+def examine(recorder: Recorder, timeline: Timeline, roots: list[Any]) -> Autopsy:
+    """Look at the graph behind tensors whose backward() has just failed."""
+    reached: set[int] = set()
+    freed: set[int] = set()
+    saved: list[SavedValue] = []
+    memory = Memory(recorder, timeline)
+    for function, event in _functions(recorder, roots):
+        if event is not None:
+            reached.add(event)
+        for name in torch_api.saved_names(function):
+            parts = torch_api.raw_saved(function, name)
+            text = torch_api.complaint(function, name) if parts else ""
+            if _SECOND_TIME in text:
+                if event is not None:
+                    freed.add(event)
+            elif _STALE in text or _DETACHED in text:
+                state: SavedState = "stale" if _STALE in text else "detached"
+                value = _saved_value(function, event, name, state)
+                memory.explain(value, parts, text)
+                saved.append(value)
+    return _autopsy(reached, saved, freed, recorder, timeline)
+
+
+def examine_silently_written(
+    recorder: Recorder, timeline: Timeline, roots: list[Any]
+) -> Autopsy | None:
+    """Before a backward(): has what it needs been written to behind autograd's back?"""
+    since = recorder.writes.last_silent
+    if not _reaches_before(recorder, roots, since):
+        return None
+    memory = Memory(recorder, timeline)
+    reached: set[int] = set()
+    saved: list[SavedValue] = []
+    for function, event in _functions(recorder, roots):
+        if event is None:
+            continue
+        reached.add(event)
+        if event >= since:
+            continue
+        for name in torch_api.saved_names(function):
+            parts = torch_api.raw_saved(function, name)
+            value = _saved_value(function, event, name, "overwritten")
+            if memory.silently_changed(value, parts) and not torch_api.complaint(function, name):
+                saved.append(value)
+    return _autopsy(reached, saved, set(), recorder, timeline) if saved else None
+
+
+def _autopsy(
+    reached: set[int],
+    saved: list[SavedValue],
+    freed: set[int],
+    recorder: Recorder,
+    timeline: Timeline,
+) -> Autopsy:
+    saved.sort(key=lambda value: -value.order)
+    steps = [step.time for step in timeline.steps]
+    sources = recorder.sources
+    by_hand = [
+        write.time
+        for write in recorder.writes.log
+        if write.node in sources and sources[write.node].parameter
+    ]
+    return Autopsy(
+        reached=frozenset(reached),
+        saved=saved,
+        freed=frozenset(freed),
+        passes=list(timeline.passes),
+        steps=steps,
+        updates=sorted(steps + by_hand),
+        optimizers=list({frozenset(nodes) for _, nodes in timeline.moved()}),
+    )
+
+
+def _saved_value(function: Any, event: int | None, name: str, state: SavedState) -> SavedValue:
+    # Through the type: a custom Function's context may have a `name` of its own.
+    own_name = str(type(function).name(function)).removeprefix("torch::autograd::")
+    order = torch_api.node_sequence(function)
+    return SavedValue(event=event, function=own_name, name=name, state=state, order=order)
+
+
+def _functions(recorder: Recorder, roots: list[Any]) -> Iterator[tuple[Any, int | None]]:
+    """Every autograd node behind the roots, with the event that made it."""
+    waiting = [root.grad_fn for root in roots]
+    seen: set[Any] = set()
+    while waiting and len(seen) < _MAX_WALK:
+        function = waiting.pop()
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        if type(function).__name__ == "AccumulateGrad":
+            continue
+        yield function, adoption.event_of(recorder, torch_api.node_sequence(function))
+        waiting += [following for following, _ in function.next_functions]
+
+
+def _reaches_before(recorder: Recorder, roots: list[Any], time: int) -> bool:
+    """Whether the record says that something behind the roots was computed before a time."""
+    events, base = recorder.events, recorder.base
+    waiting = [node for root in roots if (node := recorder.node_of(root)) is not None]
+    seen = set(waiting)
+    while waiting:
+        index = waiting.pop() - base
+        if not 0 <= index < len(events) or not events[index][_LIVE]:
+            continue
+        if index + base < time and events[index][_INPUTS]:
+            return True
+        for node in events[index][_INPUTS]:
+            if node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return False
+
+
+class Memory:
+    """Ties memory to parameters and to the writes that changed it."""
+
+    def __init__(self, recorder: Recorder, timeline: Timeline) -> None:
+        self.recorder = recorder
+        self.timeline = timeline
+        self._leaves: dict[int, int] | None = None
+        self._steps = list(timeline.moved())
+
+    def explain(self, value: SavedValue, parts: list[Any], text: str) -> None:
+        """Find what changed a value that autograd says is not as it was kept."""
+        found = _EXPECTED.search(text)
+        expected = int(found.group(1)) if found else -1
+        for part in parts:
+            tensor, memory = _memory(part)
+            if tensor is None:
+                continue
+            leaf = self.leaf(tensor)
+            changes = [
+                Change("call", write.op, write.time, write.stack, write.node)
+                for write in self._writes(value.event, memory)
+                if not write.silent
+                and (write.version > expected if value.state == "stale" else write.op == "detach_")
+            ]
+            changes += self._steps_after(value.event, leaf, lambda step: True)
+            if changes or not value.shape:
+                value.shape, value.leaf = tuple(tensor.shape), leaf
+                value.changes = sorted(changes, key=lambda change: change.time)
+
+    def silently_changed(self, value: SavedValue, parts: list[Any]) -> bool:
+        """Whether something was written to a value without autograd noticing."""
+        for part in parts:
+            tensor, memory = _memory(part)
+            if tensor is None:
+                continue
+            leaf = self.leaf(tensor)
+            own = self.recorder.node_of(tensor)
+            changes = [
+                Change("data", write.op, write.time, write.stack, write.node)
+                for write in self._writes(value.event, memory, own)
+                if write.silent
+            ]
+            if leaf is not None and leaf in self.timeline.trained:
+                changes += self._steps_after(value.event, leaf, lambda step: step.silent)
+            if changes:
+                value.shape, value.leaf = tuple(tensor.shape), leaf
+                value.changes = sorted(changes, key=lambda change: change.time)
+                return True
+        return False
+
+    def leaf(self, tensor: Any) -> int | None:
+        """The parameter, or other leaf that wants a gradient, whose memory this is."""
+        if self._leaves is None:
+            self._leaves = dict(self._known_leaves())
+        return self._leaves.get(_storage(tensor)[0])
+
+    def writes_to(self, tensor: Any) -> list[Change]:
+        """Every write to a tensor's memory since it was made."""
+        node = self.recorder.node_of(tensor)
+        writes = self._writes(node if node is not None and node >= 0 else None, _storage(tensor))
+        return [Change("call", write.op, write.time, write.stack, write.node) for write in writes]
+
+    def _known_leaves(self) -> Iterator[tuple[int, int]]:
+        tensors = self.recorder.tensors
+        for key, ref in list(tensors.refs.items()):
+            tensor = ref()
+            if tensor is None:
+                continue
+            if isinstance(tensor, Parameter) or (tensor.requires_grad and tensor.is_leaf):
+                start = _storage(tensor)[0]
+                if start:
+                    yield start, tensors.codes[key] >> 1
+
+    def _writes(self, event: int | None, memory: Range, own: int | None = None) -> Iterable[Any]:
+        log = self.recorder.writes.log
+        after = -1 if event is None else event
+        times = [write.time for write in log]
+        for index in range(bisect_left(times, after + 1), len(log)):
+            write = log[index]
+            if write.address:
+                if memory[0] <= write.address < memory[1]:
+                    yield write
+            elif own is not None and write.node == own:
+                yield write
+
+    def _steps_after(self, event: int | None, leaf: int | None, which: Any) -> list[Change]:
+        after = -1 if event is None else event
+        return [
+            Change("step", step.name, step.time, step.stack)
+            for step, nodes in self._steps
+            if leaf is not None and step.time > after and leaf in nodes and which(step)
+        ]
+
+
+def _memory(part: Any) -> tuple[Any, Range]:
+    tensor = part.data
+    if not isinstance(tensor, torch.Tensor):
+        return None, (0, 0)
+    return tensor, _storage(tensor)
+
+
+def _storage(tensor: Any) -> Range:
+    """The addresses of the memory that a tensor shares with its views."""
+    try:
+        storage = tensor.untyped_storage()
+        start = storage.data_ptr()
+        return start, start + storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return 0, 0

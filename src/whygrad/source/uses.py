@@ -1,0 +1,90 @@
+"""Which names an expression reads, what a write changes, and whose values these are."""
+
+from __future__ import annotations
+
+import ast
+
+from whygrad.source.bindings import dotted_name
+from whygrad.source.files import load
+from whygrad.source.spans import Span
+from whygrad.source.tree import expression_at, full_name, function_at, is_method_call, statement_at
+
+_MODULES = ("torch", "numpy", "math")
+
+
+def values_used(span: Span) -> list[str]:
+    """The names, dotted ones whole, that are read as values: not what is called."""
+    node: ast.AST | None = expression_at(span)
+    if node is None:
+        node = statement_at(span)
+    found: list[str] = []
+    _collect(node, span.file, found)
+    return list(dict.fromkeys(found))
+
+
+def _collect(node: ast.AST | None, file: str, found: list[str]) -> None:
+    match node:
+        case None | ast.Lambda():
+            return
+        case ast.Call(func=func, args=args, keywords=keywords):
+            source = load(file)
+            if isinstance(func, ast.Attribute) and is_method_call(source, node):
+                if not _is_own_member(func):
+                    _collect(func.value, file, found)
+            elif not isinstance(func, (ast.Name, ast.Attribute)):
+                _collect(func, file, found)
+            for part in (*args, *(keyword.value for keyword in keywords)):
+                _collect(part, file, found)
+        case ast.Name(id=name) if isinstance(node.ctx, ast.Load):
+            found.append(name)
+        case ast.Name(id=name) if isinstance(load(file).parents.get(node), ast.AugAssign):
+            found.append(name)
+        case ast.Attribute():
+            dotted = dotted_name(node)
+            if dotted is None:
+                _collect(node.value, file, found)
+            elif not (full_name(load(file), node) or "").startswith(_MODULES):
+                found.append(dotted)
+        case _:
+            for child in ast.iter_child_nodes(node):
+                _collect(child, file, found)
+
+
+def _is_own_member(func: ast.Attribute) -> bool:
+    """`self.layer(x)` and `model.layer(x)`: what is called is a part, not a value."""
+    return isinstance(func.value, ast.Name) and func.value.id in ("self", "cls")
+
+
+def is_parameter(span: Span, name: str) -> bool:
+    """Whether a name is an argument of the function around a span: the caller's value."""
+    function = function_at(span)
+    if function is None:
+        return False
+    arguments = function.args
+    listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    others = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    root = name.partition(".")[0]
+    if root in ("self", "cls") and "." in name:
+        return False
+    return any(argument.arg == root for argument in (*listed, *others))
+
+
+def written_name(span: Span) -> str | None:
+    """What an in-place write changes, as the source calls it: `pred` for `pred[..., 0] = x`."""
+    statement, node = statement_at(span), expression_at(span)
+    target: ast.AST | None = None
+    match node, statement:
+        case ast.Call(func=ast.Attribute(value=value)), _ if is_method_call(load(span.file), node):
+            target = value
+        case ast.Call(keywords=keywords, args=args), _:
+            out = next((k.value for k in keywords if k.arg == "out"), None)
+            target = out or next(iter(args), None)
+        case _, ast.AugAssign(target=changed):
+            target = changed
+        case _, ast.Assign(targets=[ast.Subscript() as changed]):
+            target = changed
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if isinstance(target, ast.Attribute) and target.attr == "data":
+        target = target.value
+    return dotted_name(target) if target is not None else None
