@@ -36,6 +36,7 @@ class Answered:
     stack: int
     missing: dict[str, int] = field(default_factory=dict)  # name -> node, for missing gradients
     frozen: set[int] = field(default_factory=set)  # nodes of what is said to be frozen
+    growing: bool = False  # true only as long as more graphs are kept with every step
     shown: bool = False
 
 
@@ -71,8 +72,10 @@ class Watch:
         confirmed = []
         for answered in self._answered:
             finding = answered.finding
-            if answered.frozen & asker.had_gradient:
-                continue  # frozen for a while: it has been trained since
+            if answered.frozen & asker.had_gradient or self._unfrozen(answered.frozen):
+                continue  # frozen for a while only
+            if answered.growing and not asker.keepers.growing:
+                continue  # a window of a fixed size, which somebody chose
             if answered.missing:
                 still = [
                     name
@@ -87,6 +90,10 @@ class Watch:
                 finding.count = max(finding.count, *repeats)
             confirmed.append(finding)
         return rank(confirmed)
+
+    def _unfrozen(self, nodes: set[int]) -> bool:
+        sources = self.watcher.recorder.sources
+        return any(node in sources and sources[node].requires_grad for node in nodes)
 
     def saw_uncaught(self, error: BaseException) -> None:
         """The program ends with this exception; say so if its cause was out of sight."""
@@ -182,7 +189,8 @@ class Watch:
         missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}
         frozen = {info.node for info in question.parameters if not info.requires_grad}
         frozen &= {nodes[name] for name in finding.parameters if name in nodes}
-        self._answered.append(Answered(finding, question.stack, missing, frozen))
+        growing = question.kind == "kept-alive"
+        self._answered.append(Answered(finding, question.stack, missing, frozen, growing))
 
     def _wanted(self, finding: Finding) -> bool:
         settings = self.settings

@@ -195,6 +195,7 @@ def test_not_out_of_place(tmp_path: Path, statement: str, at: str) -> None:
         ("def f(x):\n    y = x.view(-1)\n    z = y.relu_()\n    return x + z", "y.relu_()", None),
         ("def f(x):\n    for i in range(3):\n        row = x[i]\n        row += 1\n        g(row)",
          "row += 1", None),
+        ("def f(xs):\n    ys = [x.relu_() for x in xs]\n    return xs, ys", "x.relu_()", None),
         ("def f(x):\n    a, b = x.chunk(2)\n    a *= b\n    return a", "a *= b",
          "    a = a * b"),
         ("for batch in loader:\n    x, y = batch\n    x /= 255\n    g(x, y)", "x /= 255",
@@ -355,7 +356,9 @@ def test_found_constructors_can_be_edited(tmp_path: Path) -> None:
 )
 def test_detach_name(tmp_path: Path, call: str, hint: str | None, expected: str | None) -> None:
     change: Change = lambda span: edits.detach_name(span, hint)  # noqa: E731
-    result = after(tmp_path, f"pred = {call}, 1\n", call.strip("()") if "+" in call else call, change)
+    result = after(
+        tmp_path, f"pred = {call}, 1\n", call.strip("()") if "+" in call else call, change
+    )
     assert result == (None if expected is None else f"pred = {expected}, 1")
 
 
@@ -383,9 +386,7 @@ def test_detach_name(tmp_path: Path, call: str, hint: str | None, expected: str 
         ("h = f(h)", "f(h)", "h.data", None),
     ],
 )  # fmt: skip
-def test_detach_after(
-    tmp_path: Path, text: str, at: str, name: str, expected: str | None
-) -> None:
+def test_detach_after(tmp_path: Path, text: str, at: str, name: str, expected: str | None) -> None:
     change: Change = lambda span: edits.detach_after(span, name)  # noqa: E731
     assert after(tmp_path, text, at, change) == expected
 

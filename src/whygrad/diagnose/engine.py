@@ -72,7 +72,7 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     graph = FlowGraph(recording)
     case = Case(question, graph, Places(recording))
     owners.settle(question, recording, case.places)
-    if question.kind == "operation-raised":
+    if question.kind in ("operation-raised", "kept-alive"):
         return case
     if question.autopsy is not None:
         return _with_lifetime(case, question.autopsy)
@@ -107,7 +107,7 @@ def _with_lifetime(case: Case, autopsy: Autopsy) -> Case:
     changed = [value.event for value in autopsy.saved if value.event is not None]
     if autopsy.freed and not changed:
         case.meeting = lifetime.meeting_over(autopsy.freed, retained=False)
-    elif changed and case.raises:
+    elif changed:
         # A graph that was retained and then needed values which have changed since.
         met = lifetime.meeting_over(changed[:1], retained=True)
         case.meeting = met if met is not None and met.kind != "shared" else None

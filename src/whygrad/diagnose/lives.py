@@ -6,38 +6,32 @@ import re
 
 from whygrad.diagnose import words
 from whygrad.diagnose.case import Case, is_library
-from whygrad.diagnose.story import source_text
 from whygrad.graph.lifetime import Meeting
 from whygrad.record.events import Change, Pass, SavedValue
 from whygrad.record.ops import IN_PLACE_DUNDERS, display_name
-from whygrad.session import Location, Related
+from whygrad.session import Related
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import assigned_names, receiver_text
-from whygrad.source.uses import is_parameter, values_used, written_name
+from whygrad.source.uses import (
+    augmented_operator,
+    can_be_old,
+    is_object_call,
+    is_parameter,
+    values_used,
+    written_name,
+)
 
 _OUTPUTS = re.compile(r"result|output|out\b|out\d")
-_AUGMENTED = {
-    "__iadd__": "+=",
-    "__isub__": "-=",
-    "__imul__": "*=",
-    "__itruediv__": "/=",
-    "__ifloordiv__": "//=",
-    "__imod__": "%=",
-    "__ipow__": "**=",
-    "__iand__": "&=",
-    "__ior__": "|=",
-    "__ixor__": "^=",
-    "__imatmul__": "@=",
-}
 
 
 # --- writes -----------------------------------------------------------------------------------
 
 
-def spoken_write(op: str) -> str:
+def spoken_write(op: str, where: Span) -> str:
     """An in-place operation as a person would name it."""
-    if op in _AUGMENTED:
-        return f"`{_AUGMENTED[op]}`"
+    operator = augmented_operator(where)
+    if operator is not None:
+        return f"`{operator}`"
     if op == "__setitem__":
         return "the index assignment"
     if op == "data=":
@@ -69,9 +63,9 @@ def change_span(case: Case, change: Change) -> tuple[Span | None, Span | None]:
     return case.blame(change.stack, change.node)
 
 
-def changed_name(span: Span) -> str:
+def changed_name(span: Span, op: str = "") -> str:
     """The written variable as the source calls it, or just what it is."""
-    name = written_name(span)
+    name = written_name(span, op)
     return f"`{name}`" if name and len(name) <= 40 else "the value"
 
 
@@ -122,6 +116,20 @@ def kept_related(case: Case, value: SavedValue) -> list[Related]:
     return [Related("saved", location(span), label)]
 
 
+def is_weight(case: Case, value: SavedValue) -> bool:
+    """Whether a value is the memory of something that is trained.
+
+    Any leaf is, in a program that updates its weights by hand; with an optimizer or a module in
+    sight it is what these hold, and other leaves are inputs.
+    """
+    if value.leaf is None:
+        return False
+    source = case.graph.source(value.leaf)
+    if case.parameter(value.leaf) is not None or (source is not None and source.parameter):
+        return True
+    return not case.question.parameters
+
+
 def moved_parameters(case: Case, values: list[SavedValue]) -> list[str]:
     """The parameters among changed values, by name."""
     return case.names(list(dict.fromkeys(v.leaf for v in values if v.leaf is not None)))
@@ -147,7 +155,12 @@ def call_of(earlier: Pass) -> str:
 
 def error_label(case: Case) -> str:
     question = case.question
-    return f"{question.error_type}: {words.first_line(question.error_text)}"
+    return f"{question.error_type}: {words.first_sentence(question.error_text)}"
+
+
+def surface_label(case: Case) -> str:
+    """What happens at the failing backward()."""
+    return error_label(case) if case.question.error_text else "runs, and computes wrong gradients"
 
 
 def surfaced_here(case: Case, where: Span | None) -> list[Related]:
@@ -155,34 +168,36 @@ def surfaced_here(case: Case, where: Span | None) -> list[Related]:
     surface = case.surface
     if surface is None or (where is not None and surface.extent == where.extent):
         return []
-    if not case.question.error_text:
-        return [Related("surfaced", location(surface), "runs, and computes wrong gradients")]
-    return [Related("surfaced", location(surface), error_label(case))]
+    return [Related("surfaced", location(surface), surface_label(case))]
 
 
 # --- where a value of the past comes in -------------------------------------------------------
 
 
-def entry(case: Case, meeting: Meeting) -> tuple[Span | None, str]:
-    """The line where the shared part is used again, and the name it goes by there.
+def entry(
+    case: Case, meeting: Meeting, *, first: bool = False, network: bool = False
+) -> tuple[Span | None, str]:
+    """The line where the shared part is used again (or was used first), and its name there.
 
-    A function that got it as an argument is not to blame: its caller handed it in.
+    A function that got it as an argument is not to blame: its caller handed it in. Where it is
+    the `network` that counts which it is fed to, the call of that network is the place.
     """
-    if meeting.enter is None:
+    node = meeting.before if first else meeting.enter
+    if node is None:
         return None, ""
-    event = case.graph.event(meeting.enter)
+    event = case.graph.event(node)
     spans = list(case.places.spans(event.stack)) if event is not None else []
     if not spans:
-        span = case.places.node_span(meeting.enter)
+        span = case.places.node_span(node)
         spans = [span] if span is not None else []
     maker = case.places.node_span(meeting.maker)
     made = assigned_names(maker) if maker is not None else []
     for depth, span in enumerate(spans):
-        used = values_used(span)
+        used = [name for name in values_used(span) if can_be_old(span, name)]
         known = [name for name in used if name in made or name in assigned_names(span)]
         candidates = known or used
-        handed_in = candidates and all(is_parameter(span, name) for name in candidates)
-        if handed_in and depth + 1 < len(spans):
+        is_called = network and event is not None and _calls_network(spans, depth, event.op)
+        if _handed_in(span, candidates) and depth + 1 < len(spans) and not is_called:
             continue
         if is_library(span.file) and (maker is None or maker.file != span.file):
             break
@@ -191,11 +206,18 @@ def entry(case: Case, meeting: Meeting) -> tuple[Span | None, str]:
     return user or (spans[0] if spans else None), ""
 
 
-def made_at(case: Case, node: int) -> Location | None:
-    span = case.places.node_span(node)
-    return location(span) if span is not None else None
+def _handed_in(span: Span, names: list[str]) -> bool:
+    """Whether the value came in as an argument of the function around a span."""
+    arguments = [name for name in names if is_parameter(span, name)]
+    own = [name for name in names if name not in arguments and _is_own(span, name)]
+    return bool(arguments) and not own
 
 
-def made_text(case: Case, node: int) -> str:
-    span = case.places.node_span(node)
-    return source_text(span) if span is not None else ""
+def _is_own(span: Span, name: str) -> bool:
+    return "." in name or name in assigned_names(span)
+
+
+def _calls_network(spans: list[Span], depth: int, op: str) -> bool:
+    if depth == 0:
+        return is_object_call(spans[0], op)
+    return spans[depth - 1].function.rpartition(".")[2] in ("forward", "__call__")

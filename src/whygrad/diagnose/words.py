@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 
 from whygrad.source.spans import Span
@@ -28,6 +29,11 @@ def at(span: Span) -> str:
 
 def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
+
+
+def first_sentence(text: str) -> str:
+    """Torch's complaint itself, without the advice that follows it."""
+    return re.split(r"\.\s+(?=[A-Z])", first_line(text), maxsplit=1)[0].removesuffix(".")
 
 
 def sentence(text: str) -> str:

@@ -27,6 +27,7 @@ class Meeting:
     shared: set[int]  # events in both graphs
     enter: int | None  # the event at which the shared part enters this root's own graph
     maker: int  # the shared event whose output is used there
+    before: int | None  # the event at which it entered the graph of the earlier pass
     repeated: bool  # both passes began at the same place of the program: a loop
 
 
@@ -68,7 +69,8 @@ class Lifetime:
         """
         wanted = set(events) & self.own
         for earlier in reversed(self.autopsy.passes):
-            if earlier.retained and not retained:
+            # autograd.grad() with create_graph is meant for a second pass: no sign of a mistake.
+            if earlier.retained and (not retained or earlier.call == "grad"):
                 continue
             passed = self.behind(earlier.roots)
             if wanted & passed:
@@ -85,16 +87,21 @@ class Lifetime:
         repeated = previous is not None
         first = min(self.question.roots, default=0)
         if roots & set(earlier.roots):
-            return Meeting("same", earlier, shared, None, first, repeated)
+            return Meeting("same", earlier, shared, None, first, None, repeated)
         if roots <= shared:
-            return Meeting("inside", earlier, shared, None, first, repeated)
+            return Meeting("inside", earlier, shared, None, first, None, repeated)
         enter, maker = self._enter(shared, earlier)
+        before = [
+            node
+            for node in self.behind(earlier.roots) - shared
+            if maker in self.graph.inputs(node)
+        ]
         kind: MeetingKind = "shared"
         if set(earlier.roots) & self.own and maker in earlier.roots:
             kind = "carried" if earlier.stack == self.question.stack else "contains"
         elif self._is_carried(earlier, shared, enter, maker):
             kind = "carried"
-        return Meeting(kind, earlier, shared, enter, maker, repeated)
+        return Meeting(kind, earlier, shared, enter, maker, min(before, default=None), repeated)
 
     @cached_property
     def _previous(self) -> Pass | None:
@@ -154,7 +161,7 @@ class Lifetime:
         """The leaves that these operations use, the first used first."""
         return sorted(self._leaves(nodes), reverse=True)
 
-    def different_optimizers(self, meeting: Meeting) -> bool:
+    def trained_apart(self, meeting: Meeting) -> bool:
         """Whether the shared part is trained by one optimizer and the rest by another."""
         shared = self._leaves(meeting.shared)
         rest = self._leaves(self.own - meeting.shared)
@@ -163,8 +170,23 @@ class Lifetime:
                 return any(shared & other for other in self.autopsy.optimizers)
         return False
 
+    def first_was_for_another(self, meeting: Meeting) -> bool:
+        """Whether the earlier pass was followed by a step that leaves the shared part alone.
+
+        Then it was that pass which had no business in the shared part.
+        """
+        shared = self._leaves(meeting.shared)
+        after = [nodes for time, nodes in self.autopsy.steps if time >= meeting.earlier.time]
+        return bool(after and after[0] and not after[0] & shared)
+
+    def other_parameters(self, meeting: Meeting) -> bool:
+        """Whether the two losses use different parameters beside the shared part: heads."""
+        mine = self._leaves(self.own - meeting.shared)
+        other = self._leaves(self.behind(meeting.earlier.roots) - meeting.shared)
+        return bool(mine and other and not mine & other)
+
     def step_at(self, time: int) -> int:
         """The number of the step, from 1, in which something happened."""
         recorded = self.autopsy.steps
         dropped = max(0, self.question.step - 1 - len(recorded))
-        return 1 + dropped + sum(step < time for step in recorded)
+        return 1 + dropped + sum(step < time for step, _ in recorded)

@@ -11,6 +11,7 @@ from typing import Any
 from whygrad.record import autopsy, census, failures
 from whygrad.record.events import Autopsy, Change, ParameterInfo, Question, QuestionKind
 from whygrad.record.frames import TORCH
+from whygrad.record.keepers import Keepers
 from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import Timeline, is_silent
@@ -43,6 +44,7 @@ class Asker:
             weakref.WeakKeyDictionary()
         )
         self.timeline = Timeline(recorder)
+        self.keepers = Keepers(recorder, self.timeline)
         self.had_gradient = self.timeline.trained  # parameters that an optimizer could move
         self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
         self.has_optimizer = False  # with one, its steps are the time to look, and only then
@@ -240,6 +242,7 @@ class Asker:
 
     def before_step(self, optimizer: Any, frame: Any) -> None:
         """An optimizer is about to step: has each of its parameters ever had a gradient?"""
+        recorder = self.recorder
         state = self.optimizers.get(optimizer)
         if not self.has_optimizer:
             self.has_optimizer = True
@@ -260,6 +263,9 @@ class Asker:
             state.silent = is_silent(optimizer)
         state.steps += 1
         self.timeline.stepped(optimizer, frame, state.silent)
+        kept = self.keepers.look()
+        if kept is not None:
+            self.ask("kept-alive", [], [], recorder.frames.stack(frame), kept=kept)
         if state.pending:
             self._check(state, frame)
         state.last_backward = self.backward_count

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from whygrad.record import adoption, torch_api
+from whygrad.record import adoption, census, torch_api
 from whygrad.record.events import Autopsy, Change, Event, SavedState, SavedValue
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import Timeline
@@ -86,7 +86,7 @@ def _autopsy(
     timeline: Timeline,
 ) -> Autopsy:
     saved.sort(key=lambda value: -value.order)
-    steps = [step.time for step in timeline.steps]
+    steps = [(step.time, frozenset(nodes)) for step, nodes in timeline.moved()]
     sources = recorder.sources
     by_hand = [
         write.time
@@ -99,8 +99,8 @@ def _autopsy(
         freed=frozenset(freed),
         passes=list(timeline.passes),
         steps=steps,
-        updates=sorted(steps + by_hand),
-        optimizers=list({frozenset(nodes) for _, nodes in timeline.moved()}),
+        updates=sorted([step.time for step in timeline.steps] + by_hand),
+        optimizers=census.optimizers(recorder),
     )
 
 

@@ -48,6 +48,21 @@ def take(recorder: Recorder) -> list[ParameterInfo]:
         return [info for info in found.values() if info.node != _UNSEEN]
 
 
+def optimizers(recorder: Recorder) -> list[frozenset[int]]:
+    """For each living optimizer, the nodes of the parameters that it holds."""
+    return [frozenset(nodes_of(recorder, optimizer)) for optimizer in _living()[1]]
+
+
+def nodes_of(recorder: Recorder, optimizer: Any) -> set[int]:
+    """The nodes of an optimizer's parameters."""
+    known = (
+        recorder.node_of(parameter)
+        for group in getattr(optimizer, "param_groups", ())
+        for parameter in group.get("params", ())
+    )
+    return {node for node in known if node is not None}
+
+
 _UNSEEN = 1 << 60  # a parameter that no recorded call has touched
 
 

@@ -117,9 +117,21 @@ class Autopsy:
     saved: list[SavedValue]  # what is not as it was kept
     freed: frozenset[int]  # events whose values autograd has let go of
     passes: list[Pass]  # earlier ones, oldest first
-    steps: list[int]  # when optimizers stepped
+    steps: list[tuple[int, frozenset[int]]]  # when optimizers stepped, and what they hold
     updates: list[int]  # when parameters were written to, by a step or by hand
     optimizers: list[frozenset[int]]  # the nodes of the parameters that each of them holds
+
+
+@dataclass(slots=True)
+class Kept:
+    """Graphs of past steps that are still alive, and more with every step."""
+
+    node: int  # the newest of the results that keep them
+    steps: int  # how many steps' graphs are alive
+    nodes: int  # of autograd's graph
+    held_bytes: int  # of values kept for a backward() that did not come
+    chained: bool  # one result holds all the steps: a running sum
+    container: str  # the name of the collection that holds the results, if it has one
 
 
 class Site(NamedTuple):
@@ -146,7 +158,13 @@ class ParameterInfo:
 
 
 QuestionKind = Literal[
-    "backward-raised", "grad-raised", "operation-raised", "no-gradient", "overwritten", "asked"
+    "backward-raised",
+    "grad-raised",
+    "operation-raised",
+    "no-gradient",
+    "overwritten",
+    "kept-alive",
+    "asked",
 ]
 
 
@@ -165,6 +183,7 @@ class Question:
     had_gradient: frozenset[int] = frozenset()  # parameters that had one at an optimizer's step
     root_stacks: dict[int, int] = field(default_factory=dict)  # root -> where backward() was
     autopsy: Autopsy | None = None
+    kept: Kept | None = None
     changes: list[Change] = field(default_factory=list)  # writes to the memory of the targets
     raised_at: int = 0  # the program's own code inside backward() that raised: a hook
 

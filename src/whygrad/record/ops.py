@@ -78,6 +78,9 @@ LIKE_ANOTHER = frozenset(["type_as", "expand_as", "view_as", "reshape_as", "to"]
 
 GRADIENT = ".grad"  # the property; `grad` is torch.autograd.grad
 
+# Functions that may write to an argument although their name does not say so.
+HIDDEN_WRITERS = frozenset(["embedding", "embedding_bag", "batch_norm"])
+
 IN_PLACE_DUNDERS = frozenset(
     """
     __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__

@@ -13,7 +13,7 @@ from whygrad.record import adoption, torch_api, writes
 from whygrad.record.events import GRAD_ON, Event, Recording, Source
 from whygrad.record.exits import Exits
 from whygrad.record.frames import Frames
-from whygrad.record.ops import DETACHING, SHAPE_ONLY
+from whygrad.record.ops import DETACHING, HIDDEN_WRITERS, SHAPE_ONLY
 from whygrad.record.switches import SwitchTable, ThreadSwitches
 from whygrad.record.tensors import Tensors
 from whygrad.record.writes import Writes, is_leaf
@@ -89,8 +89,8 @@ class Recorder:
                 return
         if kwargs and not in_place:
             in_place = kwargs.get("inplace") is True or kwargs.get("out") is not None
-            if kwargs.get("max_norm") is not None and len(args) > 1:
-                self.writes.add(self, op, args[1], self.node_of(args[1]) or 0, frame)
+            if op in HIDDEN_WRITERS:
+                writes.hidden(self, op, args, kwargs, frame)
         tensors = self.tensors
         key = id(result)
         known = tensors.refs.get(key)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from whygrad.record import census
 from whygrad.record.events import Pass
 from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
@@ -62,7 +63,7 @@ class Timeline:
             if optimizer is None:
                 continue
             if step.optimizer not in held:
-                held[step.optimizer] = set(_nodes(self.recorder, optimizer))
+                held[step.optimizer] = census.nodes_of(self.recorder, optimizer)
             yield step, held[step.optimizer]
 
 
@@ -74,14 +75,6 @@ def is_silent(optimizer: Any) -> bool:
     if not type(optimizer).__module__.startswith("torch.optim"):
         return True
     return any(group.get("fused") for group in optimizer.param_groups)
-
-
-def _nodes(recorder: Recorder, optimizer: Any) -> Iterator[int]:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            node = recorder.node_of(parameter)
-            if node is not None:
-                yield node
 
 
 def _keeps_graph(role: Role, args: Any, kwargs: dict[str, Any]) -> bool:

@@ -30,12 +30,21 @@ class Writes:
     def __init__(self) -> None:
         self.log: deque[Write] = deque(maxlen=_MAX_WRITES)
         self.last_silent = -1  # when something was last changed behind autograd's back
+        self.used_statistics = False  # batch_norm has kept its running statistics for backward
 
-    def add(self, recorder: Recorder, op: str, tensor: Any, node: int, frame: FrameType) -> int:
+    def add(
+        self,
+        recorder: Recorder,
+        op: str,
+        tensor: Any,
+        node: int,
+        frame: FrameType,
+        silent: bool = False,
+    ) -> int:
         """Note that `tensor` (at `node` until now) was written to; returns the stack."""
         stack = recorder.frames.stack(frame)
         now = recorder.now
-        silent = not tensor.requires_grad and _is_data(recorder, node)
+        silent = silent or (not tensor.requires_grad and _is_data(recorder, node))
         if silent:
             self.last_silent = now
         self.log.append(Write(now, _address(tensor), _version(tensor), op, stack, node, silent))
@@ -48,6 +57,20 @@ class Writes:
         stack, now = recorder.frames.stack(frame), recorder.now
         self.last_silent = now
         self.log.append(Write(now, 0, _version(tensor), DATA_WRITE, stack, node, True))
+
+
+def hidden(recorder: Recorder, op: str, args: Any, kwargs: Any, frame: FrameType) -> None:
+    """Some functions write to an argument without saying so in their name."""
+    log = recorder.writes
+    if op == "batch_norm":
+        statistics = [t for t in args[1:3] if t is not None]
+        if not kwargs.get("training"):
+            log.used_statistics = True  # they are saved for backward
+        elif log.used_statistics:
+            for tensor in statistics:
+                log.add(recorder, op, tensor, recorder.node_of(tensor) or 0, frame, silent=True)
+    elif kwargs.get("max_norm") is not None and len(args) > 1:
+        log.add(recorder, op, args[1], recorder.node_of(args[1]) or 0, frame)
 
 
 def _version(tensor: Any) -> int:

@@ -10,7 +10,7 @@ _METHODS = """
     abs acos acosh add addbmm addcdiv addcmul addmm addmv addr asin asinh atan atan2 atanh baddbmm
     ceil clamp clamp_max clamp_min clip cos cosh cumprod cumsum detach digamma div divide erf erfc
     erfinv exp exp2 expm1 floor floor_divide fmod frac hypot index_add index_copy index_fill
-    index_put index_reduce lerp lgamma log log10 log1p log2 logit masked_fill masked_scatter mul
+    index_put lerp lgamma log log10 log1p log2 logit masked_fill masked_scatter mul
     multiply nan_to_num neg negative pow put reciprocal relu remainder renorm round rsqrt scatter
     scatter_add scatter_reduce sigmoid sign sin sinc sinh sqrt square squeeze sub subtract t tan
     tanh transpose tril triu true_divide trunc unsqueeze xlogy

@@ -87,18 +87,15 @@ def _definitions(names: Names, read: ast.expr) -> tuple[Definition, ...]:
 
 def _same_value(one: Origins, other: Origins) -> bool:
     made, also = _replacing(one), _replacing(other)
-    if made & also or (not made and not also and one.parameter_of is other.parameter_of):
-        return True
-    return one.parameter_of is not None and one.parameter_of is other.parameter_of
+    unknown = one.parameter_of is None and (made or also)
+    return bool(made & also) or (one.parameter_of is other.parameter_of and not unknown)
 
 
 def _replacing(value: Origins) -> set[Definition]:
     return {definition for definition in value.definitions if definition.replaces}
 
 
-def _may_follow(
-    names: Names, use: ast.AST, node: ast.AST, value: Origins, read: ast.AST
-) -> bool:
+def _may_follow(names: Names, use: ast.AST, node: ast.AST, value: Origins, read: ast.AST) -> bool:
     """Whether a use of a value may be evaluated after a node, or together with it."""
     if names.scope_at(use) is not names.scope_at(node):
         return True

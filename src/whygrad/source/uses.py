@@ -69,12 +69,39 @@ def is_parameter(span: Span, name: str) -> bool:
     return any(argument.arg == root for argument in (*listed, *others))
 
 
-def written_name(span: Span) -> str | None:
+def can_be_old(span: Span, name: str) -> bool:
+    """Whether a name may hold a value from before this run of the lines around a span.
+
+    A function's own variable cannot, unless the function itself loops.
+    """
+    function = function_at(span)
+    if function is None or "." in name or is_parameter(span, name):
+        return True
+    stored = (n for n in ast.walk(function) if isinstance(n, ast.Name))
+    if not any(n.id == name and isinstance(n.ctx, ast.Store) for n in stored):
+        return True
+    chain = load(span.file).chain(span.extent)
+    inside = chain[chain.index(function) :] if function in chain else chain
+    return any(isinstance(node, (ast.For, ast.AsyncFor, ast.While)) for node in inside)
+
+
+def is_object_call(span: Span, op: str) -> bool:
+    """Whether an object is called here that is neither torch's function `op` nor its method."""
+    node = expression_at(span)
+    name = full_name(load(span.file), node.func) if isinstance(node, ast.Call) else None
+    if name is None or name.startswith(_MODULES):
+        return False
+    return name.rpartition(".")[2].strip("_") != op.strip("_")
+
+
+def written_name(span: Span, op: str = "") -> str | None:
     """What an in-place write changes, as the source calls it: `pred` for `pred[..., 0] = x`."""
     statement, node = statement_at(span), expression_at(span)
     target: ast.AST | None = None
     match node, statement:
-        case ast.Call(func=ast.Attribute(value=value)), _ if is_method_call(load(span.file), node):
+        case ast.Call(func=ast.Attribute(value=value, attr=method)), _ if (
+            method.strip("_") == op.strip("_") or method.endswith("_")
+        ) and is_method_call(load(span.file), node):
             target = value
         case ast.Call(keywords=keywords, args=args), _:
             out = next((k.value for k in keywords if k.arg == "out"), None)
@@ -88,3 +115,26 @@ def written_name(span: Span) -> str | None:
     if isinstance(target, ast.Attribute) and target.attr == "data":
         target = target.value
     return dotted_name(target) if target is not None else None
+
+
+def augmented_operator(span: Span) -> str | None:
+    """The operator of the augmented assignment at a span: `+=`."""
+    statement = statement_at(span)
+    if not isinstance(statement, ast.AugAssign) or expression_at(span) is not None:
+        return None
+    return _OPERATORS.get(type(statement.op))
+
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+=",
+    ast.Sub: "-=",
+    ast.Mult: "*=",
+    ast.Div: "/=",
+    ast.FloorDiv: "//=",
+    ast.Mod: "%=",
+    ast.Pow: "**=",
+    ast.MatMult: "@=",
+    ast.BitAnd: "&=",
+    ast.BitOr: "|=",
+    ast.BitXor: "^=",
+}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.story import source_text
 from whygrad.record.events import Change, SavedValue
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.inplace_edits import (
@@ -33,8 +34,8 @@ def _culprit(case: Case) -> tuple[SavedValue, Change] | None:
     if autopsy is None or case.meeting is not None:
         return None
     for value in autopsy.saved:
-        if value.leaf is None and value.changes:
-            return value, value.changes[0]
+        if value.changes:
+            return None if lives.is_weight(case, value) else (value, value.changes[0])
     return None
 
 
@@ -43,8 +44,8 @@ def _finding(
 ) -> Finding:
     silent = value.state == "overwritten"
     operation = lives.kept_by(case, value)
-    name = lives.changed_name(where) if library is None else "a value"
-    write = lives.spoken_write(change.op)
+    name = lives.changed_name(where, change.op) if library is None else "a value"
+    write = lives.spoken_write(change.op, where)
     if library is not None:
         write = f"{write} inside a library call"
     if silent:
@@ -76,7 +77,9 @@ def _message(case: Case, value: SavedValue, silent: bool) -> str:
     if silent:
         return "Autograd does not notice, and the gradients are wrong."
     span = case.places.node_span(value.event) if value.event is not None else None
-    return f"It was kept at {words.at(span)}." if span is not None else ""
+    if span is None:
+        return ""
+    return f"It was kept at {words.at(span)}: `{source_text(span)}`."
 
 
 def _behind(case: Case, value: SavedValue) -> list[str]:

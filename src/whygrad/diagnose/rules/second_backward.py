@@ -18,8 +18,6 @@ def diagnose(case: Case) -> Iterator[Finding]:
     if meeting is None or meeting.kind not in ("same", "inside", "contains"):
         return
     where = case.surface
-    if meeting.kind == "contains":
-        where = lives.entry(case, meeting)[0] or where
     if where is not None:
         yield _finding(case, meeting, where)
 
@@ -28,18 +26,22 @@ def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
     root, before = case.root_name, lives.pass_name(case, meeting.earlier)
     title = _title(case, meeting, root, before)
     made = case.places.node_span(meeting.maker)
-    related = [*_earlier(case, meeting, where), *lives.surfaced_here(case, where)]
+    related = _earlier(case, meeting, where)
     if made is not None and meeting.kind == "same":
         label = f"`{root}` was made here, {'once' if meeting.repeated else 'for both'}"
         related.append(Related("created", location(made), label))
+    entered = lives.entry(case, meeting)[0] if meeting.kind == "contains" else None
+    if entered is not None and entered.extent != where.extent:
+        label = f"`{before}`, with its freed graph, becomes part of `{root}` here"
+        related.append(Related("used", location(entered), label))
     return Finding(
         code=CODE,
         severity="error",
-        symptom="raises",
+        symptom="raises" if case.raises else "silent",
         title=title,
         message=f"{words.sentence(title)} {_message(meeting)}",
         location=location(where),
-        label=_label(case, meeting, where, before),
+        label=lives.surface_label(case),
         related=related,
         parameters=_parameters(case, meeting),
         why=_why(meeting, root, before),
@@ -61,12 +63,6 @@ def _title(case: Case, meeting: Meeting, root: str, before: str) -> str:
 
 def _message(meeting: Meeting) -> str:
     return f"The first {lives.call_of(meeting.earlier)} frees what the second one needs."
-
-
-def _label(case: Case, meeting: Meeting, where: Span, before: str) -> str:
-    if meeting.kind == "contains":
-        return f"`{before}`, with its freed graph, becomes part of the new loss here"
-    return lives.error_label(case) if case.surface == where else "the second time"
 
 
 def _earlier(case: Case, meeting: Meeting, where: Span) -> list[Related]:

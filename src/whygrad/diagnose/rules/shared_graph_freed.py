@@ -21,17 +21,22 @@ def diagnose(case: Case) -> Iterator[Finding]:
         return
     if case.question.autopsy is None or case.question.autopsy.saved:
         return
-    separate = case.lifetime is not None and case.lifetime.different_optimizers(meeting)
+    lifetime = case.lifetime
+    if lifetime is None:
+        return
+    apart = lifetime.trained_apart(meeting)
+    first = lifetime.first_was_for_another(meeting)
     late = meeting.enter is not None and meeting.enter >= meeting.earlier.time
+    heads = meeting.repeated and lifetime.other_parameters(meeting)
     where, name = case.surface, ""
-    if separate or (late and not meeting.repeated):
-        entered, name = lives.entry(case, meeting)
+    if apart or first or (late and not heads):
+        entered, name = lives.entry(case, meeting, first=first, network=True)
         where = entered or where
     if where is not None:
-        yield _finding(case, meeting, where, name, separate or late)
+        yield _finding(case, meeting, where, name, first)
 
 
-def _finding(case: Case, meeting: Meeting, where: Span, name: str, detach: bool) -> Finding:
+def _finding(case: Case, meeting: Meeting, where: Span, name: str, first: bool) -> Finding:
     root, before = case.root_name, lives.pass_name(case, meeting.earlier)
     part = _part(case, meeting)
     both = f"`{before}` and `{root}`" if before != root else "two losses"
@@ -45,7 +50,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, detach: bool)
         title=title,
         message=f"{words.sentence(title)} The second one then finds it gone.",
         location=location(where),
-        label=f"{what} brings the freed part into `{root}`"
+        label=f"{what} brings {part} into the graph of `{before if first else root}`"
         if at_entry
         else lives.error_label(case),
         related=[
@@ -60,7 +65,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, detach: bool)
             f"{words.count(len(meeting.shared), 'operation')} "
             f"{'lies' if len(meeting.shared) == 1 else 'lie'} behind both losses."
         ],
-        fix=_fix(meeting, where, root, before, name, detach and at_entry),
+        fix=_detach(where, root, before, name, first) if at_entry else _sum(root, before),
         first_step=case.question.step,
     )
 
@@ -104,25 +109,27 @@ def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     return [Related("freed", location(span), "this backward frees it")]
 
 
-def _fix(
-    meeting: Meeting, where: Span, root: str, before: str, name: str, detach: bool
-) -> Fix:
-    price = (
-        "`retain_graph=True` in the first backward also works; its price is the memory of the "
-        "whole graph until the second one, and no optimizer may step in between."
+_PRICE = (
+    "`retain_graph=True` in the first backward also works; its price is the memory of the whole "
+    "graph until the second one, and no optimizer may step in between."
+)
+
+
+def _detach(where: Span, root: str, before: str, name: str, first: bool) -> Fix:
+    loss = before if first else root
+    return Fix(
+        title=f"detach {f'`{name}`' if name else 'the shared value'} here, if `{loss}` should not "
+        "train what lies behind it",
+        edits=detach_name(where, name or None),
+        safety=f"the value of `{loss}` stays equal; it no longer trains the shared part",
+        deliberate=f"if both should train it: one backward on the sum of both losses. {_PRICE}",
     )
-    if detach:
-        return Fix(
-            title=f"detach {f'`{name}`' if name else 'the shared value'} here, if `{root}` should "
-            "not train what lies behind it",
-            edits=detach_name(where, name or None),
-            safety=f"the value of `{root}` stays equal; it no longer trains the shared part",
-            deliberate=f"if `{root}` should train it too: one backward on the sum of both losses. "
-            f"{price}",
-        )
+
+
+def _sum(root: str, before: str) -> Fix:
     summed = f"`({before} + {root}).backward()`" if before != root else "the sum of the losses"
     return Fix(
         title=f"call backward once, on {summed}",
         safety="the gradients are the same: those of a sum are the sum of the gradients",
-        deliberate=f"if the two must stay apart: {price}",
+        deliberate=f"if the two must stay apart: {_PRICE}",
     )

@@ -32,7 +32,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str) -> Finding:
     return Finding(
         code=CODE,
         severity="error",
-        symptom="raises",
+        symptom="raises" if case.raises else "silent",
         title=title,
         message=f"{words.sentence(title)} {_message(meeting)}",
         location=location(where),
@@ -101,8 +101,8 @@ def _why(case: Case, meeting: Meeting, what: str) -> str:
 
 
 def _checked(case: Case, meeting: Meeting) -> str:
-    count = words.count(len(meeting.shared), "operation")
-    return f"{count} behind `{case.root_name}` belong to the graph of an earlier backward()."
+    count, s = words.count(len(meeting.shared), "operation"), "s" * (len(meeting.shared) == 1)
+    return f"{count} behind `{case.root_name}` belong{s} to the graph of an earlier backward()."
 
 
 def _fix(case: Case, meeting: Meeting, where: Span, name: str) -> Fix:

@@ -17,9 +17,10 @@ def diagnose(case: Case) -> Iterator[Finding]:
     autopsy = case.question.autopsy
     if autopsy is None or (case.meeting is not None and case.meeting.kind != "shared"):
         return
-    moved = [value for value in autopsy.saved if value.leaf is not None and value.changes]
-    if not moved or _others_first(autopsy.saved, moved[0]):
+    changed = [value for value in autopsy.saved if value.changes]
+    if not changed or not lives.is_weight(case, changed[0]):
         return
+    moved = [value for value in changed if lives.is_weight(case, value)]
     change = moved[0].changes[0]
     where, library = lives.change_span(case, change)
     if where is not None:
@@ -27,17 +28,12 @@ def diagnose(case: Case) -> Iterator[Finding]:
         yield _finding(case, same, change, where, library)
 
 
-def _others_first(saved: list[SavedValue], moved: SavedValue) -> bool:
-    """Whether autograd would come to a value that is no parameter before this one."""
-    return any(v.leaf is None and v.changes and v.order > moved.order for v in saved)
-
-
 def _finding(
     case: Case, moved: list[SavedValue], change: Change, where: Span, library: Span | None
 ) -> Finding:
     names = lives.moved_parameters(case, moved)
     silent = moved[0].state == "overwritten"
-    subject, owner = _subject(change, library), _owner(case, moved)
+    subject, owner = _subject(change, where, library), _owner(case, moved)
     of = f" of `{owner}`" if owner else ""
     root = case.root_name
     shown = words.listed(names) if len(names) <= 2 else f"{len(names)} parameters{of}"
@@ -59,12 +55,12 @@ def _finding(
     )
 
 
-def _subject(change: Change, library: Span | None) -> str:
+def _subject(change: Change, where: Span, library: Span | None) -> str:
     if change.kind == "step":
         return f"this `{change.op}` step"
     inside = " inside a library call" if library is not None else ""
     through = " through `.data`" if change.kind == "data" and change.op != "data=" else ""
-    return f"{lives.spoken_write(change.op)}{through}{inside}"
+    return f"{lives.spoken_write(change.op, where)}{through}{inside}"
 
 
 def _owner(case: Case, moved: list[SavedValue]) -> str:
