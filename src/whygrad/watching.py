@@ -97,10 +97,11 @@ class Watch:
 
     def saw_uncaught(self, error: BaseException) -> None:
         """The program ends with this exception; say so if its cause was out of sight."""
-        if not isinstance(error, RuntimeError) or self._answered:
+        if not isinstance(error, RuntimeError):
             return
         self.watcher.asker.on_uncaught(error)
-        if "grad" in str(error) and not self._answered:
+        explained = any(answered.finding.symptom == "raises" for answered in self._answered)
+        if "grad" in str(error) and not explained:
             self._unanswered.append(
                 f"no cause was found for {type(error).__name__}: {str(error).splitlines()[0]}"
             )

@@ -73,16 +73,18 @@ def changed_name(span: Span, op: str = "") -> str:
 
 
 def kept_by(case: Case, value: SavedValue) -> str:
-    """The operation that kept a value: `sigmoid`."""
+    """The operation that kept a value, quoted: `sigmoid`."""
+    if not value.function:
+        return "an operation"
     event = case.graph.event(value.event) if value.event is not None else None
     own = re.sub(r"Backward\d*$", "", value.function)
     if event is None:
-        return own.lower()
+        return f"`{own.lower()}`"
     shown = display_name(event.op)
     # A call can consist of several derivatives; then autograd's name says which one it is.
     plain = re.sub(r"[^a-z]", "", shown.lower())
     related = plain in own.lower() or own.lower() in plain or own in _PARTS.get(shown, ())
-    return shown if related or len(own) < 2 else f"{shown}` (in it, `{own}"
+    return f"`{shown}`" if related or len(own) < 2 else f"`{shown}` (in it, `{own}`)"
 
 
 _PARTS = {
@@ -112,7 +114,7 @@ def kept_related(case: Case, value: SavedValue) -> list[Related]:
     span = case.places.node_span(value.event) if value.event is not None else None
     if span is None:
         return []
-    label = f"`{kept_by(case, value)}` keeps {kept_what(value)} for backward here"
+    label = f"{kept_by(case, value)} keeps {kept_what(value)} for backward here"
     return [Related("saved", location(span), label)]
 
 

@@ -92,9 +92,7 @@ class Lifetime:
             return Meeting("inside", earlier, shared, None, first, None, repeated)
         enter, maker = self._enter(shared, earlier)
         before = [
-            node
-            for node in self.behind(earlier.roots) - shared
-            if maker in self.graph.inputs(node)
+            node for node in self.behind(earlier.roots) - shared if maker in self.graph.inputs(node)
         ]
         kind: MeetingKind = "shared"
         if set(earlier.roots) & self.own and maker in earlier.roots:
@@ -124,9 +122,7 @@ class Lifetime:
         begun = [use for use in late if use[1] in earlier.roots]
         return min(begun or late or uses)
 
-    def _is_carried(
-        self, earlier: Pass, shared: set[int], enter: int | None, maker: int
-    ) -> bool:
+    def _is_carried(self, earlier: Pass, shared: set[int], enter: int | None, maker: int) -> bool:
         """Whether the shared part belongs to an earlier iteration than this root.
 
         In a loop: the line that failed went through before, after the value was made and before

@@ -21,6 +21,7 @@ CLOSE_CHECKS = 32  # backward calls looked at closely while something writes beh
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
 
+
 @dataclass(slots=True)
 class OptimizerState:
     """Which of an optimizer's parameters never had a gradient when it stepped."""
@@ -50,6 +51,7 @@ class Asker:
         self.has_optimizer = False  # with one, its steps are the time to look, and only then
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
         self._asked = 0
+        self._asked_about: set[str] = set()  # error texts
         self._silent_checks = 0
         self.repeated: dict[tuple[str, int], int] = {}
         self.early_report: Callable[[], None] = lambda: None
@@ -71,7 +73,7 @@ class Asker:
             if role is Role.GRAD:
                 targets = failures.tensors(args[1:2] or (kwargs or {}).get("inputs"))
             if autopsy.concerns_saved_values(text):
-                found = autopsy.examine(self.recorder, self.timeline, roots)
+                found = autopsy.examine(self.recorder, self.timeline, roots, text)
             raised_at = self._raised_inside(error)
         elif failures.is_refused_write(text):
             kind, roots, targets = "operation-raised", [], failures.refused(text, args, kwargs)
@@ -87,6 +89,7 @@ class Asker:
         self.repeated[key] = self.repeated.get(key, 0) + 1
         if self.repeated[key] > 1:
             return
+        self._asked_about.add(text)
         self.ask(
             kind,
             roots,
@@ -111,13 +114,24 @@ class Asker:
         return frames.stack(found) if found is not None else 0
 
     def on_uncaught(self, error: BaseException) -> None:
-        """The program ends with this error; custom Functions raise theirs out of sight."""
-        trace = error.__traceback__ if failures.INFERENCE in str(error) else None
-        frames = []
+        """The program ends with this error, which was raised out of sight.
+
+        Custom Functions do that, and calls from inside of an optimizer's step.
+        """
+        text = str(error)
+        if text in self._asked_about:
+            return
+        trace, frames = error.__traceback__, []
         while trace is not None:
             frames.append(trace.tb_frame)
             trace = trace.tb_next
-        for frame in reversed(frames):
+        if autopsy.concerns_saved_values(text):
+            for frame in frames:
+                role, roots = failures.backward_in(frame)
+                if role is not None:
+                    self.on_failure(role, (roots,), None, error, frame.f_back)
+                    return
+        for frame in reversed(frames if failures.INFERENCE in text else []):
             refused = failures.inference_tensors(tuple(frame.f_locals.values()), None)
             if refused:
                 stack = self.recorder.frames.stack(frame)

@@ -22,6 +22,7 @@ _SECOND_TIME = "backward through the graph a second time"
 _STALE = "modified by an inplace operation"
 _DETACHED = "detached in-place"
 _EXPECTED = re.compile(r"expected version (\d+)")
+_MESSAGE = re.compile(r"Tensor \[([\d, ]*)\]\].* is at version (\d+); expected version (\d+)")
 
 Range = tuple[int, int]  # of addresses
 
@@ -31,7 +32,7 @@ def concerns_saved_values(text: str) -> bool:
     return _SECOND_TIME in text or _STALE in text or _DETACHED in text
 
 
-def examine(recorder: Recorder, timeline: Timeline, roots: list[Any]) -> Autopsy:
+def examine(recorder: Recorder, timeline: Timeline, roots: list[Any], error_text: str) -> Autopsy:
     """Look at the graph behind tensors whose backward() has just failed."""
     reached: set[int] = set()
     freed: set[int] = set()
@@ -51,6 +52,8 @@ def examine(recorder: Recorder, timeline: Timeline, roots: list[Any]) -> Autopsy
                 value = _saved_value(function, event, name, state)
                 memory.explain(value, parts, text)
                 saved.append(value)
+    if _STALE in error_text and not any(value.changes for value in saved):
+        saved += memory.by_message(error_text)
     return _autopsy(reached, saved, freed, recorder, timeline)
 
 
@@ -172,6 +175,41 @@ class Memory:
             if changes or not value.shape:
                 value.shape, value.leaf = tuple(tensor.shape), leaf
                 value.changes = sorted(changes, key=lambda change: change.time)
+
+    def by_message(self, text: str) -> list[SavedValue]:
+        """What the message itself tells: a shape and two versions, if they fit one line only.
+
+        For values that autograd does not show: what a checkpoint or another hook has packed.
+        """
+        found = _MESSAGE.search(text)
+        if found is None:
+            return []
+        shape = tuple(int(size) for size in found.group(1).split(",") if size.strip())
+        version, expected = int(found.group(2)), int(found.group(3))
+        fitting = [
+            write
+            for write in self.recorder.writes.log
+            if expected < write.version <= version
+            and not write.silent
+            and self.recorder.known_shape(write.node) == shape
+        ]
+        leaf = self._leaf_like(shape, version) if not fitting else None
+        changes = [Change("call", w.op, w.time, w.stack, w.node) for w in fitting]
+        changes = changes[-1:] or self._steps_after(None, leaf, lambda step: True)[-1:]
+        if not changes or len({write.stack for write in fitting}) > 1:
+            return []
+        return [SavedValue(None, "", "", "stale", shape, leaf, changes)]
+
+    def _leaf_like(self, shape: tuple[int, ...], version: int) -> int | None:
+        """The one parameter with this shape (or its transpose's) and this version."""
+        tensors = self.recorder.tensors
+        found = []
+        for key, ref in list(tensors.refs.items()):
+            tensor = ref()
+            if isinstance(tensor, Parameter) and tensor._version == version:
+                if tuple(tensor.shape) in (shape, shape[::-1]):
+                    found.append(tensors.codes[key] >> 1)
+        return found[0] if len(found) == 1 else None
 
     def silently_changed(self, value: SavedValue, parts: list[Any]) -> bool:
         """Whether something was written to a value without autograd noticing."""

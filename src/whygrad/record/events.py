@@ -126,7 +126,7 @@ class Autopsy:
 class Kept:
     """Graphs of past steps that are still alive, and more with every step."""
 
-    node: int  # the newest of the results that keep them
+    node: int  # one of the results that keep them
     steps: int  # how many steps' graphs are alive
     nodes: int  # of autograd's graph
     held_bytes: int  # of values kept for a backward() that did not come

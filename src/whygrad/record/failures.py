@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import FrameType
 from typing import Any
 
 import torch
@@ -45,6 +46,20 @@ def roots_of(role: Role, args: Any, kwargs: Any) -> list[Any]:
     kwargs = kwargs or {}
     name = "outputs" if role is Role.GRAD else "tensors" if "tensors" in kwargs else "self"
     return tensors(kwargs.get(name))
+
+
+# Whose frame it is tells what was called, and its variables on what.
+_BACKWARD_CODES: dict[Any, tuple[Role, str]] = {
+    torch.Tensor.backward.__code__: (Role.BACKWARD, "self"),
+    torch.autograd.backward.__code__: (Role.BACKWARD, "tensors"),
+    torch.autograd.grad.__code__: (Role.GRAD, "outputs"),
+}
+
+
+def backward_in(frame: FrameType) -> tuple[Role | None, list[Any]]:
+    """If a frame is torch's own, of a backward() or grad(): that, and what it started from."""
+    role, name = _BACKWARD_CODES.get(frame.f_code, (None, ""))
+    return role, tensors(frame.f_locals.get(name)) if role is not None else []
 
 
 def tensors(value: Any) -> list[Any]:

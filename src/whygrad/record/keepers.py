@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter, OrderedDict, defaultdict, deque
+from types import FrameType
 from typing import Any
 
 from whygrad.record import adoption, torch_api
@@ -21,7 +22,9 @@ _FEWEST = 6  # graphs alive before it is worth a word
 _GROWTH = 0.7  # graphs more per step
 _MAX_NODES = 100_000
 _LIVE, _INPUTS, _SITE = (Event._fields.index(name) for name in ("live", "inputs", "site"))
-_CONTAINERS = (list, tuple, dict, set, deque)
+_KEYED = (defaultdict, OrderedDict)
+_CONTAINERS = (list, tuple, dict, set, deque, *_KEYED)
+_MAX_DEPTH, _MAX_BREADTH = 4, 64  # of the search for who holds a result
 
 
 class Keepers:
@@ -98,7 +101,8 @@ class Keepers:
         nodes = held = 0
         seen: set[Any] = set()
         memory: set[int] = set()
-        for node, tensor in sorted(tensors, key=lambda pair: pair[0]):
+        # The newest first: what it holds is not counted again for those behind it.
+        for node, tensor in sorted(tensors, key=lambda pair: -pair[0]):
             mine = steps_of.setdefault(node, set())
             waiting = [tensor.grad_fn]
             while waiting and len(seen) < _MAX_NODES:
@@ -126,24 +130,39 @@ class Keepers:
         steps: set[int],
         nodes: int,
         held: int,
-    ) -> Kept | None:
+    ) -> Kept:
         events, base = self.recorder.events, self.recorder.base
-        sites = Counter(events[node - base][_SITE] for node, _ in tensors)
-        # One result that holds many steps is a sum; one result for each step, a collection.
+        # What lies behind another living result may be alive just because of that one.
+        behind = self._behind(tensors)
+        ends = [pair for pair in tensors if pair[0] not in behind]
+        sites = Counter(events[node - base][_SITE] for node, _ in ends)
         site, count = sites.most_common(1)[0]
-        same = [pair for pair in tensors if events[pair[0] - base][_SITE] == site]
-        newest, tensor = max(same, key=lambda pair: pair[0])
+        # One result for each step is a collection; one that holds many steps, a running sum.
         chained = count < len(steps) / 2
         if chained:
-            newest, tensor = max(tensors, key=lambda pair: (len(steps_of[pair[0]]), pair[0]))
-        return Kept(
-            node=newest,
-            steps=len(steps),
-            nodes=nodes,
-            held_bytes=held,
-            chained=chained,
-            container="" if chained else _container_name(tensor, len(steps) // 2),
-        )
+            node = max((node for node, _ in ends), key=lambda node: (len(steps_of[node]), node))
+            name = ""
+        else:
+            # The oldest: this step's own result may not have been stored yet.
+            same = [pair for pair in ends if events[pair[0] - base][_SITE] == site]
+            node, tensor = min(same, key=lambda pair: pair[0])
+            name = _container_name(tensor, len(steps) // 2)
+        return Kept(node, len(steps), nodes, held, chained, name)
+
+    def _behind(self, tensors: list[tuple[int, Any]]) -> set[int]:
+        """The nodes from which some living result was computed."""
+        events, base = self.recorder.events, self.recorder.base
+        waiting = [node for node, _ in tensors]
+        seen: set[int] = set()
+        while waiting:
+            index = waiting.pop() - base
+            if not 0 <= index < len(events):
+                continue
+            for node in events[index][_INPUTS]:
+                if node not in seen:
+                    seen.add(node)
+                    waiting.append(node)
+        return seen
 
 
 def _held_bytes(function: Any, counted: set[int]) -> int:
@@ -165,32 +184,55 @@ def _held_bytes(function: Any, counted: set[int]) -> int:
 
 
 def _container_name(tensor: Any, fewest: int) -> str:
-    """The attribute or global name of the collection that a tensor is in, if it has one."""
+    """The attribute or variable of a module that holds the collection a tensor is in."""
     level: list[Any] = [tensor]
-    seen = {id(level)}
-    for _ in range(4):
-        ours = {id(level), id(seen)}
-        referrers = [
+    seen: set[int] = set()
+    for _ in range(_MAX_DEPTH):
+        holders = [
             thing
             for thing in gc.get_referrers(*level)
-            if type(thing) in _CONTAINERS and id(thing) not in ours and id(thing) not in seen
+            if type(thing) in _CONTAINERS and thing is not level and id(thing) not in seen
         ]
-        for thing in referrers:
-            if len(thing) >= fewest and type(thing) is not tuple:
-                name = _name_in_owner(thing)
-                if name:
-                    return name
-        seen.update(id(thing) for thing in referrers)
-        level = referrers[:64]
+        for thing in holders:
+            name = _attribute(thing) if len(thing) >= fewest and type(thing) is not tuple else ""
+            if name:
+                return name
+        seen.update(id(thing) for thing in holders)
+        level = [thing for thing in holders if not _is_namespace(thing)][:_MAX_BREADTH]
         if not level:
             break
     return ""
 
 
-def _name_in_owner(container: Any) -> str:
+def _is_namespace(thing: Any) -> bool:
+    return type(thing) is dict and "__builtins__" in thing
+
+
+def _attribute(container: Any) -> str:
+    """The name under which an object or a module holds a container, itself or in a dict."""
     for owner in gc.get_referrers(container):
-        if type(owner) is dict:
-            for key, value in list(owner.items()):
-                if value is container and isinstance(key, str):
-                    return key
+        kind = type(owner)
+        if kind is dict or kind in _KEYED:
+            if _is_namespace(owner) or _is_instance_dict(owner):
+                for key, value in list(owner.items()):
+                    if value is container and isinstance(key, str):
+                        return key
+            else:
+                name = _attribute(owner) if len(owner) < _MAX_BREADTH else ""
+                if name:
+                    return name
+        elif kind not in _CONTAINERS and kind is not FrameType:
+            # An object whose attributes have no dictionary of their own yet.
+            attributes = getattr(owner, "__dict__", None) if not isinstance(owner, type) else None
+            for key, value in list(attributes.items()) if type(attributes) is dict else ():
+                if value is container:
+                    return str(key)
     return ""
+
+
+def _is_instance_dict(thing: dict[Any, Any]) -> bool:
+    return any(
+        getattr(owner, "__dict__", None) is thing
+        for owner in gc.get_referrers(thing)
+        if type(owner) not in _CONTAINERS and type(owner) is not FrameType
+    )

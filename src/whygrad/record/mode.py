@@ -58,7 +58,8 @@ class WatchingMode(TorchFunctionMode):
         self.on_failure = on_failure
         self.before_backward = before_backward
         self.on_backward = on_backward
-        self.paused = False
+        self.quiet = False  # calls are made, and nothing is recorded but writes
+        self._paused, self._in_backward = False, 0
         self.roles: dict[Any, Known] = {}
         self.relays = recorder.frames.relays
         # The program's own modes beneath this one would see us look at tensors.
@@ -99,7 +100,9 @@ class WatchingMode(TorchFunctionMode):
                 args = kwargs = frame = None
                 raise error
             raise
-        if role is _IGNORE or self.paused or _is_tracing():
+        if role is _IGNORE or self.quiet or _is_tracing():
+            if role is _FLOW and self._in_backward and not self._paused:
+                self._record_write(op, writes, args, kwargs, result, frame)
             return result
         try:
             if look is _PLAINLY and not types and type(result) in _PLAIN:
@@ -140,15 +143,47 @@ class WatchingMode(TorchFunctionMode):
 
     def _failed(self, role: Role, args: Any, kwargs: Any, error: BaseException, frame: Any) -> None:
         try:
-            if isinstance(error, RuntimeError) and frame is not None and not self.paused:
+            if isinstance(error, RuntimeError) and frame is not None and not self.quiet:
                 with _unseen():
                     self.on_failure(role, args, kwargs, error, frame)
         except Exception as fault:
             self.recorder.fault(fault)
 
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @paused.setter
+    def paused(self, value: bool) -> None:
+        self._paused = value
+        self.quiet = value or self._in_backward > 0
+
+    def enter_backward(self) -> None:
+        """Autograd is at work: hooks and custom Functions run the program's own code in it."""
+        self._in_backward += 1
+        self.quiet = True
+
+    def leave_backward(self) -> None:
+        self._in_backward -= 1
+        self.quiet = self._paused or self._in_backward > 0
+
+    def _record_write(
+        self, op: str, writes: bool, args: Any, kwargs: Any, result: Any, frame: Any
+    ) -> None:
+        """A hook may overwrite what the rest of the backward pass still needs."""
+        try:
+            if writes or (kwargs and kwargs.get("inplace") is True):
+                with _unseen():
+                    written = result if isinstance(result, torch.Tensor) else args[0]
+                    node = self.recorder.node_of(written)
+                    if node is not None:
+                        self.recorder.writes.add(self.recorder, op, written, node, frame)
+        except Exception as fault:
+            self.recorder.fault(fault)
+
     def _going_back(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
         try:
-            if not self.paused:
+            if not self.quiet:
                 with _unseen():
                     self.before_backward(role, args, kwargs, frame)
         except Exception as fault:

@@ -62,6 +62,7 @@ def install(
     _swap_tensors(patches, recorder, forget)
     _compile(patches, recorder)
     _fast_paths(patches, current)
+    _backward(patches, current)
     _anomaly_stacks(patches)
 
 
@@ -229,6 +230,30 @@ def _fast_paths(patches: Patches, current: CurrentMode) -> None:
     replacement = _imitate(without_us, has_torch_function)
     patches.at_the_end(torch_api.pass_for_builtin(replacement, "aten::has_torch_function"))
     patches.set_function(torch.overrides, "has_torch_function", replacement)
+
+
+def _backward(patches: Patches, current: CurrentMode) -> None:
+    """While autograd runs no mode is on; ours must be, to see what the program's hooks write."""
+    run = torch_api.engine_run()
+    if run is None:
+        return
+
+    def watched_run(*args: Any, **kwargs: Any) -> Any:
+        mode = current()
+        if mode is None or mode.paused or torch_api.top_mode() is mode:
+            return run(*args, **kwargs)
+        torch_api.push_mode(mode)
+        mode.enter_backward()
+        try:
+            return run(*args, **kwargs)
+        except BaseException as error:
+            hide_callers(error, 1)
+            raise
+        finally:
+            mode.leave_backward()
+            torch_api.remove_mode(mode)
+
+    patches.set(torch.autograd, torch_api.ENGINE_RUN, _imitate(watched_run, run))
 
 
 def _anomaly_stacks(patches: Patches) -> None:

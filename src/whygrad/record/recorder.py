@@ -28,6 +28,7 @@ _PLAIN = frozenset(
     [int, bool, str, type(None), torch.Size, torch.dtype, torch.device, slice, type(...), type]
 )
 _NO_DISPATCH = getattr(Tensor, "__torch_dispatch__", None)
+_SHAPE = Event._fields.index("shape")
 _MAX_NESTED = 4096  # elements looked at in a list argument
 _MAX_SOURCES = 50_000
 _MAX_SHAPES = 10_000
@@ -296,6 +297,14 @@ class Recorder:
         self.tensors.put(tensor, node, requires_grad)
         self.source_refs[node] = self.tensors.refs[id(tensor)]
         return node
+
+    def known_shape(self, node: int) -> tuple[int, ...] | None:
+        """The shape of a node's value."""
+        if node < 0:
+            source = self.sources.get(node)
+            return source.shape if source is not None else None
+        index = node - self.base
+        return self.events[index][_SHAPE] if 0 <= index < len(self.events) else None
 
     def node_of(self, tensor: Any) -> int | None:
         """The node of a tensor, if the record knows it."""

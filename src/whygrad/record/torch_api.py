@@ -126,6 +126,14 @@ def is_conversion(frame: FrameType) -> bool:
     return frame.f_code is _APPLY_CODE
 
 
+ENGINE_RUN = "_engine_run_backward"
+
+
+def engine_run() -> Any:
+    """The function through which backward() and grad() set autograd's engine to work."""
+    return getattr(torch.autograd, ENGINE_RUN, None)
+
+
 _RAW = "_raw_saved_"
 _saved_names: dict[type, tuple[str, ...]] = {}
 

@@ -67,6 +67,21 @@ def best_store(
     return rated[0][2] if rated and not unclear else None
 
 
+def only_store_into(files: Iterable[str], container: str) -> Store | None:
+    """The one statement in these files that puts something into a container of this name."""
+    found: list[Store] = []
+    for file in files:
+        source = load(file)
+        names = names_of(source)
+        for statement in names.blocks if names is not None else ():
+            for storing in storings(statement):
+                name = dotted_name(storing.container) or ""
+                if storing.kind != "sum" and name.rpartition(".")[2] == container:
+                    text = ", ".join(text_of(value, file) for value in storing.values)
+                    found.append(Store(node_span(source, statement), name, text, storing.kind))
+    return found[0] if len(found) == 1 else None
+
+
 def _misfit(
     candidate: _Candidate, container: str | None, value: str | None
 ) -> tuple[int, int] | None:

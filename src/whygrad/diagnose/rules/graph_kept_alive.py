@@ -10,7 +10,7 @@ from whygrad.record.events import Kept
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.inplace_edits import detach_name
 from whygrad.source.spans import Span, location
-from whygrad.source.stores import Store, best_store
+from whygrad.source.stores import Store, best_store, only_store_into
 from whygrad.source.tree import assigned_names
 
 CODE = "graph-kept-alive"
@@ -35,7 +35,11 @@ def _stored(kept: Kept, made: Span | None, spans: list[Span]) -> Store | None:
     names = assigned_names(made) if made is not None else []
     value = names[0] if len(names) == 1 else None
     container = kept.container or None
-    return best_store(spans, container=container, value=value) or best_store(spans)
+    found = best_store(spans, container=container, value=value)
+    if found is None and container is not None:
+        files = dict.fromkeys(span.file for span in (*spans, made) if span is not None)
+        found = only_store_into(files, container)
+    return found or best_store(spans)
 
 
 def _finding(

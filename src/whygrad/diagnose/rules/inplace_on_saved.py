@@ -51,7 +51,7 @@ def _finding(
     if silent:
         write += " through `.data`"
     verb = "detaches" if value.state == "detached" else "changes"
-    title = f"{write} {verb} {name}, which `{operation}` still needs for its gradient"
+    title = f"{write} {verb} {name}, which {operation} still needs for its gradient"
     return Finding(
         code=CODE,
         severity="error",
@@ -59,7 +59,7 @@ def _finding(
         title=title,
         message=f"{words.sentence(title)} {_message(case, value, silent)}",
         location=location(where),
-        label=f"{name} is written to here, after `{operation}` kept it",
+        label=f"{name} is written to here, after {operation} kept it",
         related=[
             *lives.kept_related(case, value),
             *lives.surfaced_here(case, where),
@@ -67,10 +67,14 @@ def _finding(
         ],
         parameters=_behind(case, value),
         why=_why(value, operation, silent),
-        checked=[_checked(value)],
+        checked=[_checked(value)] if value.function else [],
+        inferred=[] if value.function else [_INFERRED],
         fix=_fix(case, value, change, where, library),
         first_step=case.question.step,
     )
+
+
+_INFERRED = "of all writes seen, only this one fits the shape and the versions in torch's message."
 
 
 def _message(case: Case, value: SavedValue, silent: bool) -> str:
@@ -92,8 +96,11 @@ def _behind(case: Case, value: SavedValue) -> list[str]:
 
 def _why(value: SavedValue, operation: str, silent: bool) -> str:
     needs = (
-        f"the derivative of `{operation}` is computed from {lives.kept_what(value)} (autograd's "
+        f"the derivative of {operation} is computed from {lives.kept_what(value)} (autograd's "
         f"name for it: `{value.name}`), so autograd keeps that very tensor, not a copy."
+        if value.name
+        else "an operation in a checkpointed (or otherwise packed) part computes its derivative "
+        "from this tensor, so that very tensor is kept, not a copy."
     )
     if silent:
         return (
@@ -121,9 +128,7 @@ def _built(where: Span, change: Change) -> list[Related]:
     return [Related("created", location(span), "built to write in place") for span in built[:1]]
 
 
-def _fix(
-    case: Case, value: SavedValue, change: Change, where: Span, library: Span | None
-) -> Fix:
+def _fix(case: Case, value: SavedValue, change: Change, where: Span, library: Span | None) -> Fix:
     safety = "forward values stay equal, unless other code relies on the tensor being changed"
     if library is not None:
         return Fix(

@@ -69,7 +69,9 @@ def _made(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     span = case.places.node_span(meeting.maker)
     if span is None or (span.file, span.line) == (where.file, where.line):
         return []
-    return [Related("created", location(span), f"made here, in {_when(case, _step(case, meeting))}")]
+    return [
+        Related("created", location(span), f"made here, in {_when(case, _step(case, meeting))}")
+    ]
 
 
 def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
@@ -79,7 +81,9 @@ def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     if surface is not None and span.extent == surface.extent and span.file == surface.file:
         return []
     kept = "went through it, and kept it" if meeting.earlier.retained else "freed it"
-    return [Related("freed", location(span), f"the earlier {lives.call_of(meeting.earlier)} {kept}")]
+    return [
+        Related("freed", location(span), f"the earlier {lives.call_of(meeting.earlier)} {kept}")
+    ]
 
 
 def _parameters(case: Case, meeting: Meeting) -> list[str]:

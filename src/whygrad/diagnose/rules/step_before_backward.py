@@ -83,7 +83,7 @@ def _forward(case: Case, moved: list[SavedValue]) -> list[Related]:
         span = case.places.node_span(value.event) if value.event is not None else None
         if span is None:
             continue
-        label = f"`{lives.kept_by(case, value)}` used the old values and keeps them for backward"
+        label = f"{lives.kept_by(case, value)} used the old values and keeps them for backward"
         found.setdefault((span.file, span.line), Related("saved", location(span), label))
     return list(found.values())[:2]
 
