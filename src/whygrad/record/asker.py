@@ -74,7 +74,8 @@ class Asker:
                 targets = failures.tensors(args[1:2] or (kwargs or {}).get("inputs"))
             if autopsy.concerns_saved_values(text):
                 found = autopsy.examine(self.recorder, self.timeline, roots, text)
-            raised_at = self._raised_inside(error)
+            if failures.is_refused_write(text):
+                raised_at = self._raised_inside(error)
         elif failures.is_refused_write(text):
             kind, roots, targets = "operation-raised", [], failures.refused(text, args, kwargs)
             memory = autopsy.Memory(self.recorder, self.timeline)

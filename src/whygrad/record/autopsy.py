@@ -206,9 +206,10 @@ class Memory:
         found = []
         for key, ref in list(tensors.refs.items()):
             tensor = ref()
-            if isinstance(tensor, Parameter) and tensor._version == version:
-                if tuple(tensor.shape) in (shape, shape[::-1]):
-                    found.append(tensors.codes[key] >> 1)
+            if not isinstance(tensor, Parameter) or tensor._version != version:
+                continue
+            if tuple(tensor.shape) in (shape, shape[::-1]):
+                found.append(tensors.codes[key] >> 1)
         return found[0] if len(found) == 1 else None
 
     def silently_changed(self, value: SavedValue, parts: list[Any]) -> bool:

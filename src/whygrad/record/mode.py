@@ -59,7 +59,7 @@ class WatchingMode(TorchFunctionMode):
         self.before_backward = before_backward
         self.on_backward = on_backward
         self.quiet = False  # calls are made, and nothing is recorded but writes
-        self._paused, self._in_backward = False, 0
+        self._paused = self._expecting = self._in_backward = False
         self.roles: dict[Any, Known] = {}
         self.relays = recorder.frames.relays
         # The program's own modes beneath this one would see us look at tensors.
@@ -68,6 +68,7 @@ class WatchingMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: Any = None
         relay: Any = None
+        goes_back = False
         try:
             role, op, writes, look = self.roles.get(func) or self._learn(func)
             if look is not _FACT:
@@ -82,7 +83,7 @@ class WatchingMode(TorchFunctionMode):
                 if relay is None:
                     relay = self.recorder.frames.relay(frame)
                 if look is _BACKWARD:
-                    self._going_back(role, args, kwargs, frame)
+                    goes_back = self._going_back(role, args, kwargs, frame)
         except Exception as fault:
             self.recorder.fault(fault)
             role, op, writes, look, relay = _IGNORE, "", False, _CAREFUL, plain_relay
@@ -92,7 +93,11 @@ class WatchingMode(TorchFunctionMode):
             if kwargs and "_stacklevel" in kwargs:
                 kwargs = _past_our_frames(kwargs)
             result = relay(func, args, kwargs or _NO_KWARGS)
+            if goes_back:
+                self._came_back()
         except BaseException as error:
+            if goes_back:
+                self._came_back()
             self._failed(role, args, kwargs, error, frame)
             hide_callers(error, 1 if look is _FACT else 2)
             if _getframe(1).f_code is _REENTRY:
@@ -156,16 +161,22 @@ class WatchingMode(TorchFunctionMode):
     @paused.setter
     def paused(self, value: bool) -> None:
         self._paused = value
-        self.quiet = value or self._in_backward > 0
+        self.quiet = value or self._in_backward
 
     def enter_backward(self) -> None:
-        """Autograd is at work: hooks and custom Functions run the program's own code in it."""
-        self._in_backward += 1
-        self.quiet = True
+        """Autograd sets to work: hooks and custom Functions run the program's own code in it."""
+        if self._expecting:
+            self._expecting, self._in_backward = False, True
+            self.quiet = True
+            torch_api.push_mode(self)
 
-    def leave_backward(self) -> None:
-        self._in_backward -= 1
-        self.quiet = self._paused or self._in_backward > 0
+    def _came_back(self) -> None:
+        if self._expecting:
+            self._expecting = False  # it never got as far as the engine
+        else:
+            self._in_backward = False
+            self.quiet = self._paused
+            torch_api.remove_mode(self)
 
     def _record_write(
         self, op: str, writes: bool, args: Any, kwargs: Any, result: Any, frame: Any
@@ -181,13 +192,17 @@ class WatchingMode(TorchFunctionMode):
         except Exception as fault:
             self.recorder.fault(fault)
 
-    def _going_back(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
+    def _going_back(self, role: Role, args: Any, kwargs: Any, frame: Any) -> bool:
+        """Look before a backward(); returns whether `_came_back` must be called after it."""
+        if self.quiet:
+            return False
         try:
-            if not self.quiet:
-                with _unseen():
-                    self.before_backward(role, args, kwargs, frame)
+            with _unseen():
+                self.before_backward(role, args, kwargs, frame)
         except Exception as fault:
             self.recorder.fault(fault)
+        self._expecting = True
+        return True
 
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)

@@ -62,7 +62,7 @@ def install(
     _swap_tensors(patches, recorder, forget)
     _compile(patches, recorder)
     _fast_paths(patches, current)
-    _backward(patches, current)
+    _backward(patches, recorder, current)
     _anomaly_stacks(patches)
 
 
@@ -232,28 +232,32 @@ def _fast_paths(patches: Patches, current: CurrentMode) -> None:
     patches.set_function(torch.overrides, "has_torch_function", replacement)
 
 
-def _backward(patches: Patches, current: CurrentMode) -> None:
-    """While autograd runs no mode is on; ours must be, to see what the program's hooks write."""
-    run = torch_api.engine_run()
-    if run is None:
-        return
+class _Engine:
+    """Stands in for the attribute through which torch's Python code gets at autograd's engine.
 
-    def watched_run(*args: Any, **kwargs: Any) -> Any:
-        mode = current()
-        if mode is None or mode.paused or torch_api.top_mode() is mode:
-            return run(*args, **kwargs)
-        torch_api.push_mode(mode)
-        mode.enter_backward()
+    No mode is on by then; ours must be, to see what the program's hooks write. A function around
+    the engine would do too, but be one frame too many for warnings that count frames.
+    """
+
+    def __init__(self, engine: Any, recorder: Recorder, current: CurrentMode) -> None:
+        self.engine = engine
+        self.recorder = recorder
+        self.current = current
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         try:
-            return run(*args, **kwargs)
-        except BaseException as error:
-            hide_callers(error, 1)
-            raise
-        finally:
-            mode.leave_backward()
-            torch_api.remove_mode(mode)
+            mode = self.current()
+            if mode is not None:
+                mode.enter_backward()
+        except Exception as fault:
+            self.recorder.fault(fault)
+        return self.engine
 
-    patches.set(torch.autograd, torch_api.ENGINE_RUN, _imitate(watched_run, run))
+
+def _backward(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
+    engine = torch_api.engine()
+    if engine is not None:
+        patches.set(torch.autograd.Variable, torch_api.ENGINE, _Engine(engine, recorder, current))
 
 
 def _anomaly_stacks(patches: Patches) -> None:

@@ -126,12 +126,12 @@ def is_conversion(frame: FrameType) -> bool:
     return frame.f_code is _APPLY_CODE
 
 
-ENGINE_RUN = "_engine_run_backward"
+ENGINE = "_execution_engine"
 
 
-def engine_run() -> Any:
-    """The function through which backward() and grad() set autograd's engine to work."""
-    return getattr(torch.autograd, ENGINE_RUN, None)
+def engine() -> Any:
+    """Autograd's engine, as torch's own Python code gets at it; None if it does so otherwise."""
+    return vars(torch.autograd.Variable).get(ENGINE)
 
 
 _RAW = "_raw_saved_"

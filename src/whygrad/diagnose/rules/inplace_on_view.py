@@ -15,7 +15,7 @@ from whygrad.source.spans import Span, location
 CODE = "inplace-on-view"
 
 _OUTPUT = re.compile(r"Output (\d+) of (\w+?)(?:Backward\d*)? is a view and (is being|its base)")
-_MODE = re.compile(r"created in (\w+) mode")
+_MODE = re.compile(r"view (?:was|which was) created in \w+ mode")
 _HOOK = "BackwardHookFunction"
 
 

@@ -98,8 +98,8 @@ def _why(case: Case, meeting: Meeting, what: str) -> str:
     back += f"`{root}` goes back through that iteration as well."
     if meeting.earlier.retained:
         return (
-            f"{back} `retain_graph=True` let it pass once, but the weights have been updated since, "
-            "and the old graph needs the old ones. Each further step would go back further still."
+            f"{back} `retain_graph=True` kept that graph, but the weights have been updated since, "
+            "and it needs the old ones. Each further step would go back further still."
         )
     return f"{back} Its own backward() has freed what that needs."
 
