@@ -6,18 +6,14 @@ import re
 
 from whygrad.diagnose import words
 from whygrad.diagnose.case import Case, is_library
-from whygrad.graph.lifetime import Meeting
 from whygrad.record.events import Change, Pass, SavedValue
-from whygrad.record.ops import IN_PLACE_DUNDERS, display_name
+from whygrad.record.ops import HIDDEN_WRITERS, IN_PLACE_DUNDERS, display_name
 from whygrad.session import Related
 from whygrad.source.spans import Span, location
-from whygrad.source.tree import assigned_names, receiver_text
+from whygrad.source.tree import callee_name, receiver_text
 from whygrad.source.uses import (
     augmented_operator,
-    can_be_old,
     is_object_call,
-    is_parameter,
-    values_used,
     written_name,
 )
 
@@ -32,14 +28,17 @@ def spoken_write(op: str, where: Span) -> str:
     operator = augmented_operator(where)
     if operator is not None:
         return f"`{operator}`"
+    if is_object_call(where, op) and not has_flag(op):
+        name = (callee_name(where) or "").rpartition(".")[2]
+        return f"`{name}()`" if name.isidentifier() else f"`{op}()`"
     if op == "__setitem__":
         return "the index assignment"
     if op == "data=":
         return "the assignment to `.data`"
     if op in IN_PLACE_DUNDERS or op.endswith("_"):
         return f"`{op}()`"
-    if op in ("embedding", "embedding_bag"):
-        return f"`{op}(max_norm=...)`"
+    if op in HIDDEN_WRITERS:
+        return f"`{op}()`"
     return f"`{op}(inplace=True)`" if has_flag(op) else f"`{op}(out=...)`"
 
 
@@ -67,6 +66,19 @@ def changed_name(span: Span, op: str = "") -> str:
     """The written variable as the source calls it, or just what it is."""
     name = written_name(span, op)
     return f"`{name}`" if name and len(name) <= 40 else "the value"
+
+
+def callers(case: Case, stack: int, other: int) -> list[Related]:
+    """For a helper that was called twice, as in `update(opt, loss)`: this time's caller."""
+    mine, theirs = case.places.spans(stack), case.places.spans(other)
+    if not mine or not theirs:
+        return []
+    helper = (mine[0].file, mine[0].first_line)
+    if len(mine) < 2 or helper != (theirs[0].file, theirs[0].first_line):
+        return []
+    if mine[1:2] == theirs[1:2] or is_library(mine[1].file):
+        return []
+    return [Related("via", location(mine[1]), f"calls {mine[0].function.rpartition('.')[2]}")]
 
 
 # --- values that autograd kept ----------------------------------------------------------------
@@ -124,7 +136,7 @@ def is_weight(case: Case, value: SavedValue) -> bool:
     Any leaf is, in a program that updates its weights by hand; with an optimizer or a module in
     sight it is what these hold, and other leaves are inputs.
     """
-    if value.leaf is None:
+    if value.leaf is None or (value.changes and value.changes[0].op in HIDDEN_WRITERS):
         return False
     source = case.graph.source(value.leaf)
     if case.parameter(value.leaf) is not None or (source is not None and source.parameter):
@@ -171,55 +183,3 @@ def surfaced_here(case: Case, where: Span | None) -> list[Related]:
     if surface is None or (where is not None and surface.extent == where.extent):
         return []
     return [Related("surfaced", location(surface), surface_label(case))]
-
-
-# --- where a value of the past comes in -------------------------------------------------------
-
-
-def entry(
-    case: Case, meeting: Meeting, *, first: bool = False, network: bool = False
-) -> tuple[Span | None, str]:
-    """The line where the shared part is used again (or was used first), and its name there.
-
-    A function that got it as an argument is not to blame: its caller handed it in. Where it is
-    the `network` that counts which it is fed to, the call of that network is the place.
-    """
-    node = meeting.before if first else meeting.enter
-    if node is None:
-        return None, ""
-    event = case.graph.event(node)
-    spans = list(case.places.spans(event.stack)) if event is not None else []
-    if not spans:
-        span = case.places.node_span(node)
-        spans = [span] if span is not None else []
-    maker = case.places.node_span(meeting.maker)
-    made = assigned_names(maker) if maker is not None else []
-    for depth, span in enumerate(spans):
-        used = [name for name in values_used(span) if can_be_old(span, name)]
-        known = [name for name in used if name in made or name in assigned_names(span)]
-        candidates = known or used
-        is_called = network and event is not None and _calls_network(spans, depth, event.op)
-        if _handed_in(span, candidates) and depth + 1 < len(spans) and not is_called:
-            continue
-        if is_library(span.file) and (maker is None or maker.file != span.file):
-            break
-        return span, candidates[0] if len(candidates) == 1 else ""
-    user = next((span for span in spans if not is_library(span.file)), None)
-    return user or (spans[0] if spans else None), ""
-
-
-def _handed_in(span: Span, names: list[str]) -> bool:
-    """Whether the value came in as an argument of the function around a span."""
-    arguments = [name for name in names if is_parameter(span, name)]
-    own = [name for name in names if name not in arguments and _is_own(span, name)]
-    return bool(arguments) and not own
-
-
-def _is_own(span: Span, name: str) -> bool:
-    return "." in name or name in assigned_names(span)
-
-
-def _calls_network(spans: list[Span], depth: int, op: str) -> bool:
-    if depth == 0:
-        return is_object_call(spans[0], op)
-    return spans[depth - 1].function.rpartition(".")[2] in ("forward", "__call__")

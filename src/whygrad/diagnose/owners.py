@@ -45,6 +45,7 @@ def _tell_apart(parameters: list[ParameterInfo]) -> None:
     for info in parameters:
         if info.name:
             owners.setdefault(info.name, set()).add(info.owner)
+    alike = {owner for group in owners.values() if len(group) > 1 for owner in group}
     for info in parameters:
-        if info.name and len(owners[info.name]) > 1:
+        if info.name and info.owner and info.owner in alike:
             info.name = f"{info.owner}.{info.name}"

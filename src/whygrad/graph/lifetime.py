@@ -49,14 +49,21 @@ class Lifetime:
 
     def _live_ancestors(self, roots: tuple[int, ...]) -> set[int]:
         graph = self.graph
-        seen = {root for root in roots if graph.live(root)}
-        waiting = list(seen)
+        found = {root for root in roots if graph.live(root)}
+        seen, waiting = set(found), list(found)
         while waiting:
-            for node in graph.inputs(waiting.pop()):
-                if node not in seen and graph.live(node):
+            current = waiting.pop()
+            inputs = graph.inputs(current)
+            # A checkpoint runs with gradients off, and its output has a history all the same:
+            # the way back leads through what ran inside of it.
+            inside = not graph.live(current) or not any(graph.live(node) for node in inputs)
+            for node in inputs:
+                if node not in seen and (inside or graph.live(node)):
                     seen.add(node)
                     waiting.append(node)
-        return seen
+                    if graph.live(node):
+                        found.add(node)
+        return found
 
     @cached_property
     def own(self) -> set[int]:

@@ -31,6 +31,18 @@ class Places:
             self._stacks[stack] = tuple(span for span in found if span is not None)
         return self._stacks[stack]
 
+    def node_spans(self, node: int) -> tuple[Span, ...]:
+        """The calls that led to a node, innermost first.
+
+        Operations that carry gradient are recorded without their callers. Theirs are taken from
+        the first time that something was recorded at the same place.
+        """
+        event = self.recording.event(node)
+        if event is None:
+            source = self.recording.sources.get(node)
+            return self.spans(source.stack) if source is not None else ()
+        return self.spans(event.stack or self.recording.first_stacks.get(event.site, 0))
+
     def node_span(self, node: int) -> Span | None:
         """Where a node was made, or first seen."""
         event = self.recording.event(node)

@@ -7,6 +7,7 @@ they are first used, with the inputs that autograd remembers.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_ADOPTED = 4096
 _MAX_WALK = 2000
-_LIVE, _SEQUENCE = Event._fields.index("live"), Event._fields.index("sequence")
+_LIVE, _SEQUENCE, _STACK = (Event._fields.index(n) for n in ("live", "sequence", "stack"))
 
 
 def wake(recorder: Recorder, tensor: Any, node: int, frame: FrameType | None) -> int:
@@ -45,10 +46,11 @@ def adopt(
     inputs = [] if recomputed else _inputs_of(recorder, function)
     if inner is not None:
         inputs.append(inner)
+    name = _name_of(function)
     node = recorder.append(
         (
-            _name_of(function),
-            recorder.frames.site(frame),
+            name,
+            _call_site(recorder, name, inner) or recorder.frames.site(frame),
             tuple(inputs),
             True,
             GRAD_ON,
@@ -67,6 +69,19 @@ def adopt(
             del recorder.adopted[next(iter(recorder.adopted))]
     recorder.tensors.put(tensor, node, True)
     return node
+
+
+def _call_site(recorder: Recorder, name: str, inner: int | None) -> int | None:
+    """Where a custom Function was called, if something that its forward did was seen."""
+    index = -1 if inner is None else inner - recorder.base
+    if not 0 <= index < len(recorder.events):
+        return None
+    frames = recorder.frames
+    sites: tuple[int, ...] = frames.stacks[recorder.events[index][_STACK]]
+    for inside, caller in pairwise(sites):
+        if f".{frames.sites[inside].code.co_qualname}".endswith(f".{name}.forward"):
+            return caller
+    return None
 
 
 def _name_of(function: Any) -> str:
@@ -97,6 +112,15 @@ def _inputs_of(recorder: Recorder, function: Any) -> list[int]:
             else:
                 found.append(node)
     return found
+
+
+def time_of(recorder: Recorder, sequence: int) -> int:
+    """The last event that had begun when autograd made its node with this number.
+
+    An unseen call gets its event when its output is first used, which may be much later.
+    """
+    index = bisect_right(recorder.events, sequence, key=lambda event: event[_SEQUENCE])
+    return recorder.base + index - (sequence in recorder.adopted)
 
 
 def event_of(recorder: Recorder, sequence: int) -> int | None:

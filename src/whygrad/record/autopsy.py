@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from whygrad.record import adoption, census, torch_api
 from whygrad.record.events import Autopsy, Change, Event, SavedState, SavedValue
+from whygrad.record.ops import DATA_WRITE
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import Timeline
 
@@ -49,7 +49,7 @@ def examine(recorder: Recorder, timeline: Timeline, roots: list[Any], error_text
                     freed.add(event)
             elif _STALE in text or _DETACHED in text:
                 state: SavedState = "stale" if _STALE in text else "detached"
-                value = _saved_value(function, event, name, state)
+                value = _saved_value(recorder, function, event, name, state)
                 memory.explain(value, parts, text)
                 saved.append(value)
     if _STALE in error_text and not any(value.changes for value in saved):
@@ -71,11 +71,11 @@ def examine_silently_written(
         if event is None:
             continue
         reached.add(event)
-        if event >= since:
+        if adoption.time_of(recorder, torch_api.node_sequence(function)) >= since:
             continue
         for name in torch_api.saved_names(function):
             parts = torch_api.raw_saved(function, name)
-            value = _saved_value(function, event, name, "overwritten")
+            value = _saved_value(recorder, function, event, name, "overwritten")
             if memory.silently_changed(value, parts) and not torch_api.complaint(function, name):
                 saved.append(value)
     return _autopsy(reached, saved, set(), recorder, timeline) if saved else None
@@ -107,11 +107,14 @@ def _autopsy(
     )
 
 
-def _saved_value(function: Any, event: int | None, name: str, state: SavedState) -> SavedValue:
+def _saved_value(
+    recorder: Recorder, function: Any, event: int | None, name: str, state: SavedState
+) -> SavedValue:
     # Through the type: a custom Function's context may have a `name` of its own.
     own_name = str(type(function).name(function)).removeprefix("torch::autograd::")
     order = torch_api.node_sequence(function)
-    return SavedValue(event=event, function=own_name, name=name, state=state, order=order)
+    since = adoption.time_of(recorder, order)
+    return SavedValue(event, own_name, name, state, order=order, since=since)
 
 
 def _functions(recorder: Recorder, roots: list[Any]) -> Iterator[tuple[Any, int | None]]:
@@ -167,11 +170,11 @@ class Memory:
             leaf = self.leaf(tensor)
             changes = [
                 Change("call", write.op, write.time, write.stack, write.node)
-                for write in self._writes(value.event, memory)
+                for write in self._writes(value.since, memory)
                 if not write.silent
                 and (write.version > expected if value.state == "stale" else write.op == "detach_")
             ]
-            changes += self._steps_after(value.event, leaf, lambda step: True)
+            changes += self._steps_after(value.since, leaf, lambda step: True)
             if changes or not value.shape:
                 value.shape, value.leaf = tuple(tensor.shape), leaf
                 value.changes = sorted(changes, key=lambda change: change.time)
@@ -195,7 +198,7 @@ class Memory:
         ]
         leaf = self._leaf_like(shape, version) if not fitting else None
         changes = [Change("call", w.op, w.time, w.stack, w.node) for w in fitting]
-        changes = changes[-1:] or self._steps_after(None, leaf, lambda step: True)[-1:]
+        changes = changes[-1:] or self._steps_after(-1, leaf, lambda step: True)[-1:]
         if not changes or len({write.stack for write in fitting}) > 1:
             return []
         return [SavedValue(None, "", "", "stale", shape, leaf, changes)]
@@ -219,19 +222,26 @@ class Memory:
             if tensor is None:
                 continue
             leaf = self.leaf(tensor)
-            own = self.recorder.node_of(tensor)
+            own = self._before_data_was_set(tensor)
             changes = [
                 Change("data", write.op, write.time, write.stack, write.node)
-                for write in self._writes(value.event, memory, own)
+                for write in self._writes(value.since, memory, own)
                 if write.silent
             ]
             if leaf is not None and leaf in self.timeline.trained:
-                changes += self._steps_after(value.event, leaf, lambda step: step.silent)
+                changes += self._steps_after(value.since, leaf, lambda step: step.silent)
             if changes:
                 value.shape, value.leaf = tuple(tensor.shape), leaf
                 value.changes = sorted(changes, key=lambda change: change.time)
                 return True
         return False
+
+    def _before_data_was_set(self, tensor: Any) -> int | None:
+        """The node of a tensor whose `.data` was assigned to, from before that."""
+        event = self.recorder.event_of(tensor)
+        if event is not None and event.op == DATA_WRITE and event.inputs:
+            return event.inputs[0]
+        return self.recorder.node_of(tensor)
 
     def leaf(self, tensor: Any) -> int | None:
         """The parameter, or other leaf that wants a gradient, whose memory this is."""
@@ -242,8 +252,9 @@ class Memory:
     def writes_to(self, tensor: Any) -> list[Change]:
         """Every write to a tensor's memory since it was made."""
         node = self.recorder.node_of(tensor)
-        writes = self._writes(node if node is not None and node >= 0 else None, _storage(tensor))
-        return [Change("call", write.op, write.time, write.stack, write.node) for write in writes]
+        writes = self._writes(-1 if node is None else node, _storage(tensor))
+        changes = [Change("call", w.op, w.time, w.stack, w.node) for w in writes]
+        return sorted(changes, key=lambda change: change.time)
 
     def _known_leaves(self) -> Iterator[tuple[int, int]]:
         tensors = self.recorder.tensors
@@ -256,24 +267,21 @@ class Memory:
                 if start:
                     yield start, tensors.codes[key] >> 1
 
-    def _writes(self, event: int | None, memory: Range, own: int | None = None) -> Iterable[Any]:
-        log = self.recorder.writes.log
-        after = -1 if event is None else event
-        times = [write.time for write in log]
-        for index in range(bisect_left(times, after + 1), len(log)):
-            write = log[index]
+    def _writes(self, since: int, memory: Range, own: int | None = None) -> Iterable[Any]:
+        for write in reversed(self.recorder.writes.log):
+            if write.time <= since:
+                return
             if write.address:
                 if memory[0] <= write.address < memory[1]:
                     yield write
             elif own is not None and write.node == own:
                 yield write
 
-    def _steps_after(self, event: int | None, leaf: int | None, which: Any) -> list[Change]:
-        after = -1 if event is None else event
+    def _steps_after(self, since: int, leaf: int | None, which: Any) -> list[Change]:
         return [
             Change("step", step.name, step.time, step.stack)
             for step, nodes in self._steps
-            if leaf is not None and step.time > after and leaf in nodes and which(step)
+            if leaf is not None and step.time > since and leaf in nodes and which(step)
         ]
 
 

@@ -107,6 +107,7 @@ class SavedValue:
     leaf: int | None = None  # node of the parameter whose memory it is
     changes: list[Change] = field(default_factory=list)  # since it was kept, oldest first
     order: int = 0  # autograd works from the highest down
+    since: int = -1  # the last event that had begun when it was kept
 
 
 @dataclass(slots=True)
@@ -198,6 +199,7 @@ class Recording:
     switches: list[Switch]
     sites: list[Site]
     stacks: list[tuple[int, ...]]
+    first_stacks: dict[int, int]  # site -> the stack when something was first recorded there
     exits: list[int]  # events at which values left torch, oldest first
 
     def event(self, node: int) -> Event | None:

@@ -70,6 +70,7 @@ class Frames:
         self.kinds: dict[str, int] = {}
         self.sites: list[Site] = []
         self.stacks: list[tuple[int, ...]] = [()]
+        self.first_stacks: dict[int, int] = {}  # site -> the stack when it was first seen
         self.relays: dict[int, Any] = {}
         self._site_numbers: dict[int, int] = {}
         self._stack_numbers: dict[tuple[int, ...], int] = {(): 0}
@@ -95,7 +96,11 @@ class Frames:
             if kind is None:
                 kind = self.kind(frame)
             if kind < TORCH:
-                return self.intern(frame)
+                known = len(self.sites)
+                number = self.intern(frame)
+                if number == known:
+                    self.first_stacks[number] = self.stack(frame)
+                return number
             frame = frame.f_back
         return -1
 

@@ -121,13 +121,14 @@ class Keepers:
         steps = set().union(*steps_of.values()) - {len(borders) - 1, len(borders)}
         if len(steps) < _FEWEST:
             return None
-        return self._keeper(tensors, steps_of, steps, nodes, held)
+        return self._keeper(tensors, steps_of, steps, borders, nodes, held)
 
     def _keeper(
         self,
         tensors: list[tuple[int, Any]],
         steps_of: dict[int, set[int]],
         steps: set[int],
+        borders: list[int],
         nodes: int,
         held: int,
     ) -> Kept:
@@ -141,13 +142,26 @@ class Keepers:
         chained = count < len(steps) / 2
         if chained:
             node = max((node for node, _ in ends), key=lambda node: (len(steps_of[node]), node))
-            name = ""
+            node, name = self._newest_link(node, borders), ""
         else:
             # The oldest: this step's own result may not have been stored yet.
             same = [pair for pair in ends if events[pair[0] - base][_SITE] == site]
             node, tensor = min(same, key=lambda pair: pair[0])
             name = _container_name(tensor, len(steps) // 2)
         return Kept(node, len(steps), nodes, held, chained, name)
+
+    def _newest_link(self, end: int, borders: list[int]) -> int:
+        """The latest operation behind a result that ties a step to one before it."""
+        events, base = self.recorder.events, self.recorder.base
+        for node in sorted(self._behind([(end, None)]) | {end}, reverse=True):
+            if not 0 <= node - base < len(events) or not events[node - base][_LIVE]:
+                continue
+            step = bisect_right(borders, node)
+            for feeder in events[node - base][_INPUTS]:
+                held = 0 <= feeder - base < len(events) and events[feeder - base]
+                if held and held[_LIVE] and held[_INPUTS] and bisect_right(borders, feeder) < step:
+                    return node
+        return end
 
     def _behind(self, tensors: list[tuple[int, Any]]) -> set[int]:
         """The nodes from which some living result was computed."""

@@ -423,6 +423,7 @@ class Recorder:
             switches=self.switch_table.switches,
             sites=self.frames.sites,
             stacks=self.frames.stacks,
+            first_stacks=self.frames.first_stacks,
             exits=list(self.exits.nodes),
         )
 

@@ -17,14 +17,26 @@ def values_used(span: Span) -> list[str]:
     node: ast.AST | None = expression_at(span)
     if node is None:
         node = statement_at(span)
+    return values_in(node, span.file)
+
+
+def values_in(node: ast.AST | None, file: str) -> list[str]:
+    """The same for a piece of syntax."""
     found: list[str] = []
-    _collect(node, span.file, found)
+    _collect(node, file, found)
     return list(dict.fromkeys(found))
 
 
 def _collect(node: ast.AST | None, file: str, found: list[str]) -> None:
     match node:
         case None | ast.Lambda():
+            return
+        case ast.Call(
+            func=ast.Name(id="getattr"),
+            args=[ast.Name(id=owner), ast.Constant(value=str(attribute)), *_],
+        ):
+            found.append(f"{owner}.{attribute}")
+        case ast.Name(id="self" | "cls"):
             return
         case ast.Call(func=func, args=args, keywords=keywords):
             source = load(file)
@@ -67,22 +79,6 @@ def is_parameter(span: Span, name: str) -> bool:
     if root in ("self", "cls") and "." in name:
         return False
     return any(argument.arg == root for argument in (*listed, *others))
-
-
-def can_be_old(span: Span, name: str) -> bool:
-    """Whether a name may hold a value from before this run of the lines around a span.
-
-    A function's own variable cannot, unless the function itself loops.
-    """
-    function = function_at(span)
-    if function is None or "." in name or is_parameter(span, name):
-        return True
-    stored = (n for n in ast.walk(function) if isinstance(n, ast.Name))
-    if not any(n.id == name and isinstance(n.ctx, ast.Store) for n in stored):
-        return True
-    chain = load(span.file).chain(span.extent)
-    inside = chain[chain.index(function) :] if function in chain else chain
-    return any(isinstance(node, (ast.For, ast.AsyncFor, ast.While)) for node in inside)
 
 
 def is_object_call(span: Span, op: str) -> bool:

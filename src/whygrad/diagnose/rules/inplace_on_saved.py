@@ -8,6 +8,7 @@ from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.story import source_text
 from whygrad.record.events import Change, SavedValue
+from whygrad.record.ops import HIDDEN_WRITERS
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.inplace_edits import (
     find_inplace_constructors,
@@ -48,7 +49,7 @@ def _finding(
     write = lives.spoken_write(change.op, where)
     if library is not None:
         write = f"{write} inside a library call"
-    if silent:
+    if silent and change.op not in HIDDEN_WRITERS:
         write += " through `.data`"
     verb = "detaches" if value.state == "detached" else "changes"
     title = f"{write} {verb} {name}, which {operation} still needs for its gradient"
@@ -57,7 +58,7 @@ def _finding(
         severity="error",
         symptom="silent" if silent else "raises",
         title=title,
-        message=f"{words.sentence(title)} {_message(case, value, silent)}",
+        message=f"{words.sentence(title)} {_message(case, value, silent)}".rstrip(),
         location=location(where),
         label=f"{name} is written to here, after {operation} kept it",
         related=[
@@ -104,8 +105,8 @@ def _why(value: SavedValue, operation: str, silent: bool) -> str:
     )
     if silent:
         return (
-            f"{needs} A write through `.data` changes the numbers without telling autograd, so "
-            "backward() runs and uses numbers that the forward pass never had."
+            f"{needs} This write changes the numbers without telling autograd, so backward() "
+            "runs and uses numbers that the forward pass never had."
         )
     if value.state == "detached":
         return f"{needs} `detach_()` took its history away before backward() came to it."
@@ -142,7 +143,8 @@ def _fix(case: Case, value: SavedValue, change: Change, where: Span, library: Sp
             edits=set_inplace_false(built[0]) if len(built) == 1 else out_of_place(where),
             safety=safety,
         )
-    edits: list[Edit] = [] if value.state == "overwritten" else out_of_place(where)
+    hidden = change.op in HIDDEN_WRITERS or value.state == "overwritten"
+    edits: list[Edit] = [] if hidden else out_of_place(where)
     return Fix(
         title=_title(value, change, bool(edits)),
         edits=edits,
@@ -152,6 +154,8 @@ def _fix(case: Case, value: SavedValue, change: Change, where: Span, library: Sp
 
 
 def _title(value: SavedValue, change: Change, edited: bool) -> str:
+    if change.op in HIDDEN_WRITERS:
+        return "make the call that writes before the value is used, or use a `.clone()` of it"
     if value.state == "overwritten":
         return "compute a new tensor instead of writing through `.data`"
     if value.state == "detached":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.entries import entry
 from whygrad.graph.lifetime import Meeting
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.spans import Span, location
@@ -30,7 +31,7 @@ def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
     if made is not None and meeting.kind == "same":
         label = f"`{root}` was made here, {'once' if meeting.repeated else 'for both'}"
         related.append(Related("created", location(made), label))
-    entered = lives.entry(case, meeting)[0] if meeting.kind == "contains" else None
+    entered = entry(case, meeting)[0] if meeting.kind == "contains" else None
     if entered is not None and entered.extent != where.extent:
         label = f"`{before}`, with its freed graph, becomes part of `{root}` here"
         related.append(Related("used", location(entered), label))

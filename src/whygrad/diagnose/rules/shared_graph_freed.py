@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.entries import entry
 from whygrad.graph.lifetime import Meeting
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.inplace_edits import detach_name
@@ -30,7 +31,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
     heads = meeting.repeated and lifetime.other_parameters(meeting)
     where, name = case.surface, ""
     if apart or first or (late and not heads):
-        entered, name = lives.entry(case, meeting, first=first, network=True)
+        entered, name = entry(case, meeting, first=first, network=True)
         where = entered or where
     if where is not None:
         yield _finding(case, meeting, where, name, first)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.entries import entry
 from whygrad.graph.lifetime import Meeting
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.inplace_edits import detach_after
@@ -19,7 +20,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
     meeting = case.meeting
     if meeting is None or meeting.kind != "carried":
         return
-    where, name = lives.entry(case, meeting)
+    where, name = entry(case, meeting)
     where = where or case.surface
     if where is not None:
         yield _finding(case, meeting, where, name)

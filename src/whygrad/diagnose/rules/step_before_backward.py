@@ -46,7 +46,12 @@ def _finding(
         message=f"{words.sentence(title)} Affected: {words.listed(names, 8)}.",
         location=location(where),
         label=f"{_moves(owner, names)} here",
-        related=[*_forward(case, moved), *lives.surfaced_here(case, where)],
+        related=[
+            *_forward(case, moved),
+            *lives.callers(case, change.stack, case.question.stack),
+            *lives.surfaced_here(case, where),
+            *lives.callers(case, case.question.stack, change.stack),
+        ],
         parameters=names,
         why=_why(case, change, silent),
         checked=[_checked(case, moved, change)],

@@ -1,0 +1,129 @@
+"""Since when a name may have held its value: read from the syntax around its use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Literal
+
+from whygrad.source.files import FunctionNode, SourceFile, load
+from whygrad.source.spans import Span
+from whygrad.source.tree import function_at, node_span, statement_at
+from whygrad.source.uses import is_parameter, values_in
+
+# state: kept in an attribute, a global or a closure, and set outside of a constructor
+# loop: a variable that the loop around the use sets after the use, for the next iteration
+# before: set once, before the loop or in a constructor
+# handed: an argument, as it came in
+# fresh: computed in this very run of the lines
+Holding = Literal["state", "loop", "before", "handed", "fresh"]
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_CONSTRUCTORS = {"__init__", "__post_init__"}
+_MAX_HOPS = 3
+
+
+def holding_of(span: Span, name: str, hops: int = _MAX_HOPS) -> Holding:
+    """Where the value of a name that is read at a span may come from."""
+    source, statement = load(span.file), statement_at(span)
+    if statement is None or source.tree is None:
+        return "fresh"
+    if "." in name:
+        return _of_attribute(source, name)
+    drawn_from = _drawn_from(source, span, name)
+    if drawn_from is not None:
+        return _oldest(source, drawn_from, hops)
+    function = function_at(span)
+    scope: ast.AST = source.tree if function is None else function
+    if any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in ast.walk(scope)):
+        return "state"
+    set_at = [node for node in _stores(scope, name) if _is_set_in(source, node, function)]
+    if not set_at:
+        if is_parameter(span, name):
+            return "handed"
+        return "state" if any(_stores(source.tree, name)) else "before"
+    loop = next((n for n in _around(source, statement) if isinstance(n, _LOOPS)), None)
+    if loop is not None and _function(source, loop) is function:
+        inside = [node for node in set_at if loop in _around(source, node)]
+        if not inside:
+            return "before"
+        if not any(node.lineno < statement.lineno for node in inside):
+            return "loop"
+        set_at = inside
+    earlier = [node for node in set_at if node.lineno < statement.lineno]
+    if not earlier and is_parameter(span, name):
+        return "handed"
+    return _of_variable(source, earlier, hops)
+
+
+def _of_variable(source: SourceFile, set_at: list[ast.Name], hops: int) -> Holding:
+    """A variable that was set just before is as old as what it was set from."""
+    for node in reversed(set_at):
+        statement = next((n for n in _around(source, node) if isinstance(n, ast.stmt)), None)
+        value: ast.expr | None = None
+        match statement:
+            case ast.Assign(value=value) | ast.For(iter=value):
+                pass
+        if value is not None and _oldest(source, value, hops) == "state":
+            return "state"
+    return "fresh"
+
+
+def _oldest(source: SourceFile, value: ast.expr, hops: int) -> Holding:
+    """State, if anything that an expression reads is."""
+    span = node_span(source, value)
+    names = values_in(value, span.file) if hops else []
+    found = {holding_of(span, name, hops - 1) for name in names}
+    return "state" if found & {"state", "loop"} else "fresh"
+
+
+def _drawn_from(source: SourceFile, span: Span, name: str) -> ast.expr | None:
+    """For a variable of a comprehension around a span: what it goes through."""
+    for node in reversed(source.chain(span.extent)):
+        for generator in getattr(node, "generators", ()):
+            if any(_stores(generator.target, name)):
+                found: ast.expr = generator.iter
+                return found
+    return None
+
+
+def _of_attribute(source: SourceFile, name: str) -> Holding:
+    """An attribute is state if something other than a constructor sets it."""
+    first, _, rest = name.partition(".")
+    setters = [
+        node
+        for node in ast.walk(source.tree or ast.Module([], []))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and node.attr == rest.rpartition(".")[2]
+    ]
+    inside = {getattr(_function(source, node), "name", "") for node in setters}
+    if setters and not inside <= _CONSTRUCTORS:
+        return "state"
+    return "before" if setters or first not in ("self", "cls") else "fresh"
+
+
+def _stores(scope: ast.AST, name: str) -> Iterator[ast.Name]:
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            yield node
+
+
+def _is_set_in(source: SourceFile, node: ast.AST, function: ast.AST | None) -> bool:
+    inside = next(
+        (n for n in _around(source, node) if isinstance(n, (FunctionNode, ast.comprehension))), None
+    )
+    return inside is function
+
+
+def _around(source: SourceFile, node: ast.AST) -> Iterator[ast.AST]:
+    """What a node lies in, the innermost first."""
+    parents = source.parents
+    current = parents.get(node)
+    while current is not None:
+        yield current
+        current = parents.get(current)
+
+
+def _function(source: SourceFile, node: ast.AST) -> ast.AST | None:
+    return next((n for n in _around(source, node) if isinstance(n, FunctionNode)), None)
