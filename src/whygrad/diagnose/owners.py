@@ -47,5 +47,10 @@ def _tell_apart(parameters: list[ParameterInfo]) -> None:
             owners.setdefault(info.name, set()).add(info.owner)
     alike = {owner for group in owners.values() if len(group) > 1 for owner in group}
     for info in parameters:
-        if info.name and info.owner and info.owner in alike:
+        if info.name and info.owner and (info.owner in alike or _needs_owner(info)):
             info.name = f"{info.owner}.{info.name}"
+
+
+def _needs_owner(info: ParameterInfo) -> bool:
+    """`0.weight` says little; a class is no owner that would say more."""
+    return info.name[0].isdigit() and info.registered and info.owner != info.module_types[0]

@@ -81,6 +81,12 @@ def is_parameter(span: Span, name: str) -> bool:
     return any(argument.arg == root for argument in (*listed, *others))
 
 
+def callee_text(span: Span) -> str | None:
+    """What is called at a span, as it is written: `self.encoder`."""
+    node = expression_at(span)
+    return dotted_name(node.func) if isinstance(node, ast.Call) else None
+
+
 def is_object_call(span: Span, op: str) -> bool:
     """Whether an object is called here that is neither torch's function `op` nor its method."""
     node = expression_at(span)

@@ -106,7 +106,11 @@ def _checked(meeting: Meeting) -> str:
 
 def _fix(meeting: Meeting, root: str, before: str) -> Fix:
     if meeting.kind == "contains":
-        title = f"start `{root}` anew after `{before}.backward()`, or detach what it starts from"
+        title = (
+            f"start `{root}` anew after the first backward"
+            if root == before
+            else f"call backward once: drop the first one, or leave `{before}` out of the second"
+        )
     elif meeting.repeated:
         title = f"compute `{root}` inside the loop, from a new forward pass"
     elif meeting.earlier.call == "grad":

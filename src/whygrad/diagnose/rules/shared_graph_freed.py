@@ -12,6 +12,7 @@ from whygrad.graph.lifetime import Meeting
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.inplace_edits import detach_name
 from whygrad.source.spans import Span, location
+from whygrad.source.uses import callee_text, is_object_call
 
 CODE = "shared-graph-freed"
 
@@ -73,6 +74,12 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, first: bool) 
 
 def _part(case: Case, meeting: Meeting) -> str:
     """The shared part by the module it belongs to, or by the line that ends it."""
+    span = case.places.node_span(meeting.maker)
+    event = case.graph.event(meeting.maker)
+    if span is not None and event is not None and is_object_call(span, event.op):
+        called = (callee_text(span) or "").removeprefix("self.")
+        if called.replace(".", "").isidentifier():
+            return f"`{called}`"
     names = _parameters(case, meeting)
     prefix = os.path.commonprefix([name.split(".") for name in names]) if names else []
     if len(names) == 1:
@@ -86,7 +93,6 @@ def _part(case: Case, meeting: Meeting) -> str:
     }
     if len(owners) == 1:
         return f"`{owners.pop()}`"
-    span = case.places.node_span(meeting.maker)
     return f"the graph up to {words.at(span)}" if span is not None else "a part of the graph"
 
 
@@ -128,9 +134,9 @@ def _detach(where: Span, root: str, before: str, name: str, first: bool) -> Fix:
 
 
 def _sum(root: str, before: str) -> Fix:
-    summed = f"`({before} + {root}).backward()`" if before != root else "the sum of the losses"
+    summed = f": `({before} + {root}).backward()`" if before != root else " of the losses"
     return Fix(
-        title=f"call backward once, on {summed}",
+        title=f"call backward once, on the sum{summed}",
         safety="the gradients are the same: those of a sum are the sum of the gradients",
         deliberate=f"if the two must stay apart: {_PRICE}",
     )
