@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from whygrad.diagnose.case import Case, is_library
 from whygrad.graph.lifetime import Meeting
-from whygrad.source.holding import Holding, holding_of
+from whygrad.source.holding import Holding, holding_of, is_generator
 from whygrad.source.spans import Span
 from whygrad.source.tree import assigned_names
 from whygrad.source.uses import is_object_call, values_used
@@ -42,8 +42,13 @@ def entry(
                 names = [name for name in values_used(span) if name in _made_names(case, meeting)]
                 return span, names[0] if len(names) == 1 else _only(values_used(span))
     ours = {info.name.rpartition(".")[2] for info in case.question.parameters}
-    levels = [_level(span, ours) for span in spans]
+    active = {_code(span) for span in case.places.spans(meeting.earlier.stack)}
+    levels = [_level(span, ours, _code(span) in active) for span in spans]
     return _chosen(levels, _made_names(case, meeting))
+
+
+def _code(span: Span) -> tuple[str, int]:
+    return span.file, span.first_line
 
 
 def _only(names: list[str]) -> str:
@@ -55,9 +60,20 @@ def _made_names(case: Case, meeting: Meeting) -> set[str]:
     return {name for span in case.places.node_spans(meeting.maker) for name in assigned_names(span)}
 
 
-def _level(span: Span, parameters: set[str]) -> _Level:
+def _level(span: Span, parameters: set[str], active: bool) -> _Level:
+    """What a call reads. `active`: its function was already running in the earlier pass.
+
+    In one that was not, no variable can be older than that pass; unless it is a generator, whose
+    variables wait for it.
+    """
     used = [name for name in values_used(span) if name.rpartition(".")[2] not in parameters]
-    return _Level(span, {name: holding_of(span, name) for name in used})
+    names = {name: holding_of(span, name) for name in used}
+    if not active and not is_generator(span):
+        names = {
+            name: "fresh" if kind in ("loop", "before") and "." not in name else kind
+            for name, kind in names.items()
+        }
+    return _Level(span, names)
 
 
 def _chosen(levels: list[_Level], made: set[str]) -> tuple[Span, str]:

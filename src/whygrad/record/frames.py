@@ -13,10 +13,12 @@ import torch
 from whygrad.record.events import Site
 
 # Whose code a file is. What is TORCH or beyond has no line that the user could change.
-USER, LIBRARY, TORCH, MACHINERY = 0, 1, 2, 3
+# Frames below RUNNER are those of who started whygrad, not of the program.
+USER, LIBRARY, TORCH, MACHINERY, RUNNER = 0, 1, 2, 3, 4
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OURSELVES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_RUNNER = _OURSELVES + "commands" + os.sep
 _STANDARD = tuple(
     sysconfig.get_paths()[name] + os.sep
     for name in ("stdlib", "platstdlib")
@@ -39,6 +41,8 @@ def classify_file(filename: str) -> int:
     path = filename if filename.startswith("<") else os.path.abspath(filename)
     if path.startswith(_TORCH):
         return TORCH
+    if path.startswith(_RUNNER):
+        return RUNNER
     if path.startswith(_OURSELVES):
         return MACHINERY
     if any(part in path for part in _PACKAGES):
@@ -125,6 +129,8 @@ class Frames:
                 kind = self.kind(frame)
             if kind < TORCH:
                 places.append(self.intern(frame))
+            elif kind == RUNNER:
+                break
             frame = frame.f_back
         key = tuple(places)
         number = self._stack_numbers.get(key)

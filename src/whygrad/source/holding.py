@@ -56,6 +56,16 @@ def holding_of(span: Span, name: str, hops: int = _MAX_HOPS) -> Holding:
     return _of_variable(source, earlier, hops)
 
 
+def is_generator(span: Span) -> bool:
+    """Whether the function around a span lives on between its values."""
+    function = function_at(span)
+    return function is not None and any(
+        isinstance(node, (ast.Yield, ast.YieldFrom))
+        and _function(load(span.file), node) is function
+        for node in ast.walk(function)
+    )
+
+
 def _of_variable(source: SourceFile, set_at: list[ast.Name], hops: int) -> Holding:
     """A variable that was set just before is as old as what it was set from."""
     for node in reversed(set_at):
