@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +38,6 @@ class Asker:
     def __init__(self, recorder: Recorder, answer: Callable[[Question], None]) -> None:
         self.recorder = recorder
         self.answer = answer
-        self.backwards: deque[tuple[int, tuple[int, ...], int]] = deque(maxlen=256)
         self.backward_count = 0
         self.optimizers: weakref.WeakKeyDictionary[Any, OptimizerState] = (
             weakref.WeakKeyDictionary()
@@ -173,11 +171,11 @@ class Asker:
         """backward() or grad() went through: remember where it started from."""
         roots = tuple(self._node(t) for t in failures.roots_of(role, args, kwargs))
         stack = self.recorder.frames.stack(frame)
-        self.timeline.went_back(role, roots, stack, args, kwargs)
+        if role is Role.BACKWARD:
+            self.backward_count += 1
+        self.timeline.went_back(role, roots, stack, args, kwargs, self.backward_count)
         if role is not Role.BACKWARD:
             return
-        self.backward_count += 1
-        self.backwards.append((self.backward_count, roots, stack))
         if not self.has_optimizer:
             self._check_without_optimizer(roots, stack)
 
@@ -186,8 +184,6 @@ class Asker:
 
         Autograd checks that itself, except for writes that leave its counters alone.
         """
-        if self.recorder.writes.last_silent < 0:
-            return
         self._silent_checks += 1
         checks = self._silent_checks
         if checks > CLOSE_CHECKS and checks & (checks - 1):
@@ -249,10 +245,10 @@ class Asker:
     def roots_since(self, number: int) -> dict[int, int]:
         """Root -> stack of the backward calls after the given one, the latest first."""
         return {
-            node: stack
-            for count, nodes, stack in reversed(self.backwards)
-            if count > number
-            for node in nodes
+            node: passed.stack
+            for passed in reversed(self.timeline.passes)
+            if passed.number > number and passed.call == "backward"
+            for node in passed.roots
         }
 
     def before_step(self, optimizer: Any, frame: Any) -> None:

@@ -74,8 +74,8 @@ class Pass(NamedTuple):
     roots: tuple[int, ...]
     stack: int
     retained: bool  # the graph was kept for another time
-    step: int
     call: str  # backward | grad
+    number: int  # how many backward() calls there had been
 
 
 ChangeKind = Literal["call", "step", "data", "unseen"]

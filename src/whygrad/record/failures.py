@@ -42,7 +42,7 @@ def refused(text: str, args: Any, kwargs: Any) -> list[Any]:
 def roots_of(role: Role, args: Any, kwargs: Any) -> list[Any]:
     """The tensors that a backward() or grad() starts from."""
     if args:
-        return tensors(args[0])
+        return [args[0]] if type(args[0]) is torch.Tensor else tensors(args[0])
     kwargs = kwargs or {}
     name = "outputs" if role is Role.GRAD else "tensors" if "tensors" in kwargs else "self"
     return tensors(kwargs.get(name))

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from whygrad.record import torch_api
 from whygrad.record.frames import CODE_SHIFT, TORCH, hide_callers, plain_relay
-from whygrad.record.ops import REBUILDING, Role, role_of
+from whygrad.record.ops import HOOKS, REBUILDING, Role, role_of
 from whygrad.record.recorder import Recorder
 from whygrad.record.switches import ThreadSwitches
 
@@ -176,7 +176,8 @@ class WatchingMode(TorchFunctionMode):
         else:
             self._in_backward = False
             self.quiet = self._paused
-            torch_api.remove_mode(self)
+            if not torch_api.pop_mode_if_on_top(self):
+                torch_api.remove_mode(self)
 
     def _record_write(
         self, op: str, writes: bool, args: Any, kwargs: Any, result: Any, frame: Any
@@ -193,16 +194,20 @@ class WatchingMode(TorchFunctionMode):
             self.recorder.fault(fault)
 
     def _going_back(self, role: Role, args: Any, kwargs: Any, frame: Any) -> bool:
-        """Look before a backward(); returns whether `_came_back` must be called after it."""
+        """Look before a backward(), if something was written that autograd may not notice.
+
+        Returns whether `_came_back` must be called after it.
+        """
         if self.quiet:
             return False
-        try:
-            with _unseen():
-                self.before_backward(role, args, kwargs, frame)
-        except Exception as fault:
-            self.recorder.fault(fault)
-        self._expecting = True
-        return True
+        if self.recorder.writes.last_silent >= 0:
+            try:
+                with _unseen():
+                    self.before_backward(role, args, kwargs, frame)
+            except Exception as fault:
+                self.recorder.fault(fault)
+        self._expecting = self.recorder.code_in_backward
+        return self._expecting
 
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)
@@ -213,6 +218,8 @@ class WatchingMode(TorchFunctionMode):
             look = _BACKWARD
         elif role is _IGNORE and _is_property(func) and op not in _WARNING:
             look = _FACT
+        if op in HOOKS:
+            self.recorder.code_in_backward = True
         known = role, op, writes, look
         # Functions made on the fly would otherwise live as long as this table.
         if len(self.roles) < _MAX_ROLES:

@@ -78,6 +78,9 @@ LIKE_ANOTHER = frozenset(["type_as", "expand_as", "view_as", "reshape_as", "to"]
 
 GRADIENT = ".grad"  # the property; `grad` is torch.autograd.grad
 
+# What gives autograd some of the program's own code to run.
+HOOKS = frozenset(["register_hook", "register_post_accumulate_grad_hook"])
+
 # Functions that may write to an argument although their name does not say so.
 HIDDEN_WRITERS = frozenset(["embedding", "embedding_bag", "batch_norm"])
 

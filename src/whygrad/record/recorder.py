@@ -58,6 +58,7 @@ class Recorder:
         self.lock: AbstractContextManager[Any] | None = None
         self.step = 1
         self.writes = Writes()
+        self.code_in_backward = False  # hooks or custom Functions of the program run in it
         # Values made before the last backward() are old: where one of them is used again, the
         # stack is kept. `codes` below this number are theirs.
         self.old_codes = 0
@@ -204,10 +205,6 @@ class Recorder:
     def now(self) -> int:
         """The number that the next event will get."""
         return self.base + len(self.events)
-
-    def age(self) -> None:
-        """What was recorded up to now is old: a backward() has gone through."""
-        self.old_codes = 2 * self.now
 
     def append(self, event: tuple[Any, ...]) -> int:
         """Add an event (the fields of `Event`), dropping the oldest if the record is full."""

@@ -36,22 +36,28 @@ class Timeline:
         self.recorder = recorder
         self.passes: deque[Pass] = deque(maxlen=_MAX_PASSES)
         self.steps: deque[Step] = deque(maxlen=_MAX_STEPS)
+        self._stacks: dict[tuple[Any, int], int] = {}
         self.trained: set[int] = set()  # parameters that had a gradient at some step
 
     def went_back(
-        self, role: Role, roots: tuple[int, ...], stack: int, args: Any, kwargs: Any
+        self, role: Role, roots: tuple[int, ...], stack: int, args: Any, kwargs: Any, number: int
     ) -> None:
         recorder = self.recorder
         call = "backward" if role is Role.BACKWARD else "grad"
-        retained = _keeps_graph(role, args, kwargs or {})
-        self.passes.append(Pass(recorder.now, roots, stack, retained, recorder.step, call))
-        recorder.age()
+        retained = bool(kwargs or len(args) > 1) and _keeps_graph(role, args, kwargs or {})
+        now = recorder.now
+        recorder.old_codes = 2 * now  # what was recorded up to here is old from now on
+        self.passes.append(Pass(now, roots, stack, retained, call, number))
 
     def stepped(self, optimizer: Any, frame: Any, silent: bool) -> None:
         recorder = self.recorder
-        stack, now = recorder.frames.stack(frame), recorder.now
-        name = type(optimizer).__name__
-        self.steps.append(Step(now, stack, weakref.ref(optimizer), name, silent))
+        now, ref = recorder.now, weakref.ref(optimizer)
+        # One place where one optimizer steps: its callers are looked at once.
+        key = (ref, recorder.frames.site(frame))
+        stack = self._stacks.get(key)
+        if stack is None:
+            stack = self._stacks[key] = recorder.frames.stack(frame)
+        self.steps.append(Step(now, stack, ref, type(optimizer).__name__, silent))
         if silent:
             recorder.writes.last_silent = now
 

@@ -162,11 +162,16 @@ def raw_saved(function: Any, name: str) -> list[Any]:
         return []
 
 
+def is_custom(function: Any) -> bool:
+    """Whether an autograd node runs Python code: a custom Function, or a module's hook."""
+    return isinstance(function, torch.autograd.function.BackwardCFunction)
+
+
 def complaint(function: Any, name: str) -> str:
     """What autograd says when a saved value is asked for; empty if it has no objection."""
-    custom = isinstance(function, torch.autograd.function.BackwardCFunction)
+    custom = is_custom(function) and name == "tensors"
     try:
-        getattr(function, "saved_tensors" if custom and name == "tensors" else f"_saved_{name}")
+        getattr(function, "saved_tensors" if custom else f"_saved_{name}")
     except RuntimeError as error:
         return str(error)
     except AttributeError:
