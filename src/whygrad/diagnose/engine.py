@@ -110,7 +110,9 @@ def _with_lifetime(case: Case, autopsy: Autopsy) -> Case:
     elif changed:
         # A graph that was retained and then needed values which have changed since.
         met = lifetime.meeting_over(changed[:1], retained=True)
-        case.meeting = met if met is not None and met.kind != "shared" else None
+        if met is None or met.kind == "shared":
+            met = lifetime.carried_over(changed[:1])
+        case.meeting = met
     return case
 
 

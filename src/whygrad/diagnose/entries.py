@@ -97,8 +97,7 @@ def _chosen(levels: list[_Level], made: set[str]) -> tuple[Span, str]:
     outside = [found for found in before if not is_library(found[0].file)]
     if outside or before:
         return (outside or before)[0]
-    own = [level.span for level in levels if not is_library(level.span.file)]
-    return (own[0] if own else levels[0].span), ""
+    return levels[0].span, ""
 
 
 def _calls_network(spans: tuple[Span, ...], depth: int, op: str) -> bool:

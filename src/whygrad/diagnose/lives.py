@@ -157,10 +157,20 @@ def pass_span(case: Case, earlier: Pass) -> Span | None:
 
 
 def pass_name(case: Case, earlier: Pass) -> str:
-    """What was backpropagated, as the source calls it."""
+    """What was backpropagated, as the source calls it; empty if it does not say."""
     span = pass_span(case, earlier)
     text = receiver_text(span) if span is not None else None
-    return text if text and len(text) <= 30 and "\n" not in text else "loss"
+    spans = case.places.spans(earlier.stack)
+    direct = bool(spans) and spans[0] == span
+    return text if direct and text and len(text) <= 30 and "\n" not in text else ""
+
+
+def failing_call(case: Case) -> str:
+    """The backward() that failed, as a person would write it."""
+    root = case.root_name
+    if case.question.kind == "grad-raised":
+        return f"`torch.autograd.grad({root}, ...)`"
+    return f"`{root}.backward()`"
 
 
 def call_of(earlier: Pass) -> str:

@@ -90,23 +90,57 @@ class Lifetime:
 
     def _meeting(self, earlier: Pass, shared: set[int]) -> Meeting:
         roots = set(self.question.roots)
-        previous = self._previous
-        repeated = previous is not None
+        repeated = self._previous is not None
         first = min(self.question.roots, default=0)
         if roots & set(earlier.roots):
             return Meeting("same", earlier, shared, None, first, None, repeated)
         if roots <= shared:
             return Meeting("inside", earlier, shared, None, first, None, repeated)
         enter, maker = self._enter(shared, earlier)
+        kind: MeetingKind = "shared"
+        if maker in earlier.roots:
+            kind = "carried" if earlier.stack == self.question.stack else "contains"
+        else:
+            carried = self._carried(shared, self._previous or earlier)
+            if carried is not None:
+                kind, (enter, maker) = "carried", carried
         before = [
             node for node in self.behind(earlier.roots) - shared if maker in self.graph.inputs(node)
         ]
-        kind: MeetingKind = "shared"
-        if set(earlier.roots) & self.own and maker in earlier.roots:
-            kind = "carried" if earlier.stack == self.question.stack else "contains"
-        elif self._is_carried(earlier, shared, enter, maker):
-            kind = "carried"
         return Meeting(kind, earlier, shared, enter, maker, min(before, default=None), repeated)
+
+    def carried_over(self, events: Iterable[int]) -> Meeting | None:
+        """Whether these events belong to an earlier iteration, gone back through then or not."""
+        wanted = set(events) & self.own
+        carried = self._carried(wanted, self._previous) if self._previous is not None else None
+        if carried is None or self._previous is None:
+            return None
+        enter, maker = carried
+        shared = {node for node in self.behind((maker,)) if self._is_operation(node)}
+        return Meeting("carried", self._previous, shared, enter, maker, None, True)
+
+    def _carried(self, wanted: set[int], border: Pass) -> tuple[int, int] | None:
+        """The use, after an earlier pass, of a value from before it that leads to some events.
+
+        It is carried over from an earlier iteration if the pass was this same line's, one round
+        of a loop ago. Else the same parameters must be at work in both parts, as in a recurrent
+        model, and have been updated in between: two networks may well share a part.
+        """
+        uses = [
+            (node, feeder)
+            for node in self.own
+            if node >= border.time
+            for feeder in self.graph.inputs(node)
+            if feeder < border.time and feeder in self.own and self._is_operation(feeder)
+            if wanted & self.behind((feeder,))
+        ]
+        if not uses:
+            return None
+        old = set().union(*(self.behind((feeder,)) for _, feeder in uses))
+        recurrent = bool(self._leaves(old) & self._leaves(self.own - old))
+        updated = self._updated_since(border.time)
+        in_loop = border.stack == self.question.stack
+        return min(uses) if (updated or in_loop) and (recurrent or (in_loop and updated)) else None
 
     @cached_property
     def _previous(self) -> Pass | None:
@@ -128,22 +162,6 @@ class Lifetime:
         # What an earlier pass began with is the clearest thing to name.
         begun = [use for use in late if use[1] in earlier.roots]
         return min(begun or late or uses)
-
-    def _is_carried(self, earlier: Pass, shared: set[int], enter: int | None, maker: int) -> bool:
-        """Whether the shared part belongs to an earlier iteration than this root.
-
-        In a loop: the line that failed went through before, after the value was made and before
-        it was used again. Outside of one: the same parameters are at work in both parts, as in
-        a recurrent model, and were updated in between.
-        """
-        if enter is None or enter < earlier.time:
-            return False
-        previous = self._previous
-        updated = self._updated_since((previous or earlier).time)
-        recurrent = bool(self._leaves(shared) & self._leaves(self.own - shared))
-        if previous is not None and maker < previous.time <= enter:
-            return updated or recurrent
-        return updated and recurrent
 
     def _updated_since(self, time: int) -> bool:
         return any(update >= time for update in self.autopsy.updates)
@@ -187,6 +205,13 @@ class Lifetime:
         mine = self._leaves(self.own - meeting.shared)
         other = self._leaves(self.behind(meeting.earlier.roots) - meeting.shared)
         return bool(mine and other and not mine & other)
+
+    def made_once(self, meeting: Meeting) -> bool:
+        """Whether the line that made the carried value has not run again since."""
+        event = self.graph.event(meeting.maker)
+        time = (self._previous or meeting.earlier).time
+        since = (self.graph.event(node) for node in self.own if node >= time)
+        return event is not None and all(e is None or e.site != event.site for e in since)
 
     def step_at(self, time: int) -> int:
         """The number of the step, from 1, in which something happened."""

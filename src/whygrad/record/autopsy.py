@@ -74,6 +74,8 @@ def examine_silently_written(
         if adoption.time_of(recorder, torch_api.node_sequence(function)) >= since:
             continue
         for name in torch_api.saved_names(function):
+            if torch_api.is_unused(function, name):
+                continue
             parts = torch_api.raw_saved(function, name)
             value = _saved_value(recorder, function, event, name, "overwritten")
             if memory.silently_changed(value, parts) and not torch_api.complaint(function, name):

@@ -74,7 +74,8 @@ SHAPE_ONLY = frozenset(
 )
 
 # Only the first argument's values flow: of the second one, shape or dtype is taken.
-LIKE_ANOTHER = frozenset(["type_as", "expand_as", "view_as", "reshape_as", "to"])
+# Copying takes along a table of what was copied before.
+LIKE_ANOTHER = frozenset(["type_as", "expand_as", "view_as", "reshape_as", "to", "__deepcopy__"])
 
 GRADIENT = ".grad"  # the property; `grad` is torch.autograd.grad
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from whygrad.record import adoption, torch_api, writes
-from whygrad.record.events import GRAD_ON, Event, Recording, Source
+from whygrad.record.events import GRAD_ON, INSIDE_FUNCTION, Event, Recording, Source
 from whygrad.record.exits import Exits
 from whygrad.record.frames import Frames
 from whygrad.record.ops import DETACHING, HIDDEN_WRITERS, SHAPE_ONLY
@@ -184,6 +184,8 @@ class Recorder:
                 self.met_old, stack = False, frames.stack(frame)
         else:
             mode = GRAD_ON if _grad_enabled() else switches.off_because()
+            if mode == INSIDE_FUNCTION:
+                self.code_in_backward = True
             stack = stack or frames.stack(frame)
         return self.append(
             (

@@ -162,6 +162,14 @@ def raw_saved(function: Any, name: str) -> list[Any]:
         return []
 
 
+def is_unused(function: Any, name: str) -> bool:
+    """Whether a value was saved that the derivative does not look at.
+
+    Batch norm keeps its running statistics always, and needs them in evaluation mode only.
+    """
+    return name.startswith("running_") and bool(getattr(function, "_saved_training", False))
+
+
 def is_custom(function: Any) -> bool:
     """Whether an autograd node runs Python code: a custom Function, or a module's hook."""
     return isinstance(function, torch.autograd.function.BackwardCFunction)

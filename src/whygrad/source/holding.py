@@ -74,17 +74,18 @@ def _of_variable(source: SourceFile, set_at: list[ast.Name], hops: int) -> Holdi
         match statement:
             case ast.Assign(value=value) | ast.For(iter=value):
                 pass
-        if value is not None and _oldest(source, value, hops) == "state":
-            return "state"
+        found = _oldest(source, value, hops) if value is not None else "fresh"
+        if found != "fresh":
+            return found
     return "fresh"
 
 
 def _oldest(source: SourceFile, value: ast.expr, hops: int) -> Holding:
-    """State, if anything that an expression reads is."""
+    """State, or set by a loop, if anything that an expression reads is."""
     span = node_span(source, value)
     names = values_in(value, span.file) if hops else []
     found = {holding_of(span, name, hops - 1) for name in names}
-    return "state" if found & {"state", "loop"} else "fresh"
+    return "state" if "state" in found else "loop" if "loop" in found else "fresh"
 
 
 def _drawn_from(source: SourceFile, span: Span, name: str) -> ast.expr | None:

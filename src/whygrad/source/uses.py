@@ -81,6 +81,21 @@ def is_parameter(span: Span, name: str) -> bool:
     return any(argument.arg == root for argument in (*listed, *others))
 
 
+def is_value(span: Span) -> bool:
+    """Whether the result of the call at a span is used: it is more than a statement."""
+    node = expression_at(span)
+    return isinstance(node, ast.Call) and not isinstance(
+        load(span.file).parents.get(node), ast.Expr
+    )
+
+
+def is_iterated(span: Span) -> bool:
+    """Whether a `for` goes through what is at a span."""
+    node = expression_at(span)
+    around = load(span.file).parents.get(node) if node is not None else None
+    return isinstance(around, (ast.For, ast.comprehension)) and around.iter is node
+
+
 def callee_text(span: Span) -> str | None:
     """What is called at a span, as it is written: `self.encoder`."""
     node = expression_at(span)

@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case
 from whygrad.session import Finding, Fix, Related
-from whygrad.source.inplace_edits import under_no_grad
+from whygrad.source.inplace_edits import (
+    find_inplace_constructors,
+    out_of_place,
+    set_inplace_false,
+    under_no_grad,
+)
 from whygrad.source.spans import Span, location
+from whygrad.source.uses import is_value
 
 CODE = "inplace-on-leaf"
 
@@ -50,14 +56,25 @@ def _finding(
         "collected in `.grad`. A recorded in-place write would make it the result of an "
         "operation, and there would be no leaf left to collect a gradient for, so torch refuses.",
         checked=["gradients were being recorded when the write was tried."],
-        fix=Fix(
-            title="make the update under `torch.no_grad()`",
-            edits=under_no_grad(where) if library is None else [],
-            safety="the numbers written stay equal; the write itself is not differentiated",
-            deliberate="if gradient should flow through the write, write into a copy: "
-            "`.clone()` first, and use that.",
-        ),
+        fix=_fix(where, library),
         first_step=case.question.step,
+    )
+
+
+def _fix(where: Span, library: Span | None) -> Fix:
+    if is_value(where):
+        built = find_inplace_constructors(where.file, where.line)
+        return Fix(
+            title="compute out of place: what is returned is used, and the leaf itself stays",
+            edits=set_inplace_false(built[0]) if len(built) == 1 else out_of_place(where),
+            safety="forward values stay equal",
+        )
+    return Fix(
+        title="make the update under `torch.no_grad()`",
+        edits=under_no_grad(where) if library is None else [],
+        safety="the numbers written stay equal; the write itself is not differentiated",
+        deliberate="if gradient should flow through the write, write into a copy: `.clone()` "
+        "first, and use that.",
     )
 
 

@@ -46,6 +46,8 @@ def _finding(
     silent = value.state == "overwritten"
     operation = lives.kept_by(case, value)
     name = lives.changed_name(where, change.op) if library is None else "a value"
+    if value.leaf is not None:
+        name = f"`{case.name(value.leaf)}`"
     write = lives.spoken_write(change.op, where)
     if library is not None:
         write = f"{write} inside a library call"

@@ -11,6 +11,7 @@ from whygrad.record.ops import display_name
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.inplace_edits import find_inplace_constructors, out_of_place, set_inplace_false
 from whygrad.source.spans import Span, location
+from whygrad.source.uses import is_iterated
 
 CODE = "inplace-on-view"
 
@@ -123,6 +124,9 @@ def _maker(case: Case, target: int | None, kind: str) -> int | None:
 
 def _operation(case: Case, node: int | None) -> str:
     event = case.graph.event(node) if node is not None else None
+    span = case.places.node_span(node) if node is not None else None
+    if span is not None and is_iterated(span):
+        return "for"
     return display_name(event.op) if event is not None else ""
 
 

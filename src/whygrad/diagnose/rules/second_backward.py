@@ -24,7 +24,9 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
-    root, before = case.root_name, lives.pass_name(case, meeting.earlier)
+    root = case.root_name
+    name = lives.pass_name(case, meeting.earlier)
+    before = f"`{name}`" if name else "a loss"
     title = _title(case, meeting, root, before)
     made = case.places.node_span(meeting.maker)
     related = _earlier(case, meeting, where)
@@ -33,7 +35,7 @@ def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
         related.append(Related("created", location(made), label))
     entered = entry(case, meeting)[0] if meeting.kind == "contains" else None
     if entered is not None and entered.extent != where.extent:
-        label = f"`{before}`, with its freed graph, becomes part of `{root}` here"
+        label = f"{before}, with its freed graph, becomes part of `{root}` here"
         related.append(Related("used", location(entered), label))
     return Finding(
         code=CODE,
@@ -54,9 +56,9 @@ def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
 
 def _title(case: Case, meeting: Meeting, root: str, before: str) -> str:
     if meeting.kind == "contains":
-        return f"`{root}` still contains `{before}`, which was already backpropagated"
+        return f"`{root}` still contains {before}, which was already backpropagated"
     if meeting.kind == "inside":
-        return f"`{root}` is part of `{before}`, which was already backpropagated"
+        return f"`{root}` is part of {before}, which was already backpropagated"
     if meeting.repeated:
         return f"`{root}` is computed once and backpropagated again in every iteration"
     return f"`{root}` is backpropagated a second time"
@@ -84,14 +86,14 @@ def _parameters(case: Case, meeting: Meeting) -> list[str]:
 def _why(meeting: Meeting, root: str, before: str) -> str:
     if meeting.earlier.retained:
         return (
-            f"`retain_graph=True` kept the graph of `{before}`, so a second pass was allowed; but "
+            f"`retain_graph=True` kept the graph of {before}, so a second pass was allowed; but "
             "the graph belongs to the weights it was computed with, and these have been updated "
             "since. Retaining the graph only moved the error."
         )
     how = f"{lives.call_of(meeting.earlier)} frees the values that a graph kept, as it goes."
     if meeting.kind == "contains":
         return (
-            f"{how} `{root}` was built on top of `{before}`, so its backward pass comes to the "
+            f"{how} `{root}` was built on top of {before}, so its backward pass comes to the "
             "part that is already freed."
         )
     if meeting.repeated:
@@ -108,8 +110,8 @@ def _fix(meeting: Meeting, root: str, before: str) -> Fix:
     if meeting.kind == "contains":
         title = (
             f"start `{root}` anew after the first backward"
-            if root == before
-            else f"call backward once: drop the first one, or leave `{before}` out of the second"
+            if before == f"`{root}`"
+            else f"call backward once: drop the first one, or leave {before} out of the second"
         )
     elif meeting.repeated:
         title = f"compute `{root}` inside the loop, from a new forward pass"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from whygrad.diagnose import lives, words
-from whygrad.diagnose.case import Case
+from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.entries import entry
 from whygrad.graph.lifetime import Meeting
 from whygrad.session import Finding, Fix, Related
@@ -41,7 +41,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, meeting: Meeting, where: Span, name: str, first: bool) -> Finding:
     root, before = case.root_name, lives.pass_name(case, meeting.earlier)
     part = _part(case, meeting)
-    both = f"`{before}` and `{root}`" if before != root else "two losses"
+    both = f"`{before}` and `{root}`" if before not in ("", root) else "two losses"
     title = f"{both} share {part}, and the first backward frees it"
     at_entry = where != case.surface
     what = f"`{name}`" if name else "the shared value"
@@ -52,7 +52,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, first: bool) 
         title=title,
         message=f"{words.sentence(title)} The second one then finds it gone.",
         location=location(where),
-        label=f"{what} brings {part} into the graph of `{before if first else root}`"
+        label=f"{what} brings {part} into the graph of {_loss(before if first else root)}"
         if at_entry
         else lives.error_label(case),
         related=[
@@ -123,18 +123,23 @@ _PRICE = (
 
 
 def _detach(where: Span, root: str, before: str, name: str, first: bool) -> Fix:
-    loss = before if first else root
+    loss = _loss(before if first else root)
     return Fix(
-        title=f"detach {f'`{name}`' if name else 'the shared value'} here, if `{loss}` should not "
+        title=f"detach {f'`{name}`' if name else 'the shared value'} here, if {loss} should not "
         "train what lies behind it",
-        edits=detach_name(where, name or None),
-        safety=f"the value of `{loss}` stays equal; it no longer trains the shared part",
+        edits=detach_name(where, name or None) if not is_library(where.file) else [],
+        safety=f"the value of {loss} stays equal; it no longer trains the shared part",
         deliberate=f"if both should train it: one backward on the sum of both losses. {_PRICE}",
     )
 
 
+def _loss(name: str) -> str:
+    return f"`{name}`" if name else "the first loss"
+
+
 def _sum(root: str, before: str) -> Fix:
-    summed = f": `({before} + {root}).backward()`" if before != root else " of the losses"
+    both = before not in ("", root)
+    summed = f": `({before} + {root}).backward()`" if both else " of the losses"
     return Fix(
         title=f"call backward once, on the sum{summed}",
         safety="the gradients are the same: those of a sum are the sum of the gradients",

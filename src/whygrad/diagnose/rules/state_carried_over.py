@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whygrad.diagnose import lives, words
-from whygrad.diagnose.case import Case
+from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.entries import entry
 from whygrad.graph.lifetime import Meeting
 from whygrad.session import Edit, Finding, Fix, Related
@@ -29,7 +29,12 @@ def diagnose(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, meeting: Meeting, where: Span, name: str) -> Finding:
     step = _step(case, meeting)
     what = f"`{name}`" if name else "a tensor"
-    title = f"{what} carries the graph of {_when(case, step)} into this one"
+    once = case.lifetime is not None and case.lifetime.made_once(meeting)
+    title = (
+        f"{what} was computed once, and is used again with its old graph"
+        if once
+        else f"{what} carries the graph of {_when(case, step)} into this one"
+    )
     return Finding(
         code=CODE,
         severity="error",
@@ -45,9 +50,9 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str) -> Finding:
             *lives.surfaced_here(case, where),
         ],
         parameters=_parameters(case, meeting),
-        why=_why(case, meeting, what),
+        why=_why(case, meeting, what, once),
         checked=[_checked(case, meeting)],
-        fix=_fix(case, meeting, where, name),
+        fix=_fix(case, meeting, where, name, once),
         first_step=case.question.step,
     )
 
@@ -93,39 +98,39 @@ def _parameters(case: Case, meeting: Meeting) -> list[str]:
     return case.names(case.lifetime.parameters_of(meeting.shared))
 
 
-def _why(case: Case, meeting: Meeting, what: str) -> str:
-    root = case.root_name
-    back = f"{what} was computed in an earlier iteration and kept its history, so the gradient of "
-    back += f"`{root}` goes back through that iteration as well."
-    if meeting.earlier.retained:
-        return (
-            f"{back} `retain_graph=True` kept that graph, but the weights have been updated since, "
-            "and it needs the old ones. Each further step would go back further still."
-        )
+def _why(case: Case, meeting: Meeting, what: str, once: bool) -> str:
+    when = "before the last backward()" if once else "in an earlier iteration"
+    back = (
+        f"{what} was computed {when} and kept its history, so the gradient of "
+        f"`{case.root_name}` goes back through that part as well."
+    )
+    if meeting.earlier.retained or case.question.autopsy is None or case.question.autopsy.saved:
+        kept = "`retain_graph=True` kept that graph" if meeting.earlier.retained else "It is intact"
+        return f"{back} {kept}, but the weights have been updated since, and it needs the old ones."
     return f"{back} Its own backward() has freed what that needs."
 
 
 def _checked(case: Case, meeting: Meeting) -> str:
     count, s = words.count(len(meeting.shared), "operation"), "s" * (len(meeting.shared) == 1)
-    return f"{count} behind `{case.root_name}` belong{s} to the graph of an earlier backward()."
+    return f"{count} behind `{case.root_name}` belong{s} to the graph of an earlier iteration."
 
 
-def _fix(case: Case, meeting: Meeting, where: Span, name: str) -> Fix:
-    once = "add `.detach()` where it is carried over"
-    recomputed = "or compute it anew in every step, if it should be trained"
-    plaster = " and drop `retain_graph=True`" if meeting.earlier.retained else ""
+def _fix(case: Case, meeting: Meeting, where: Span, name: str, once: bool) -> Fix:
+    plaster = ", and drop `retain_graph=True`" if meeting.earlier.retained else ""
+    if once:
+        return Fix(
+            title=f"compute it anew in every step, where it is used{plaster}",
+            safety="the first step's values stay equal; later ones use the current weights",
+            deliberate="if it should act as a constant, add `.detach()` where it is computed.",
+        )
     edits: list[Edit] = []
-    if name and name in assigned_names(where) and not _accumulates(meeting, case):
+    running_loss = meeting.maker in meeting.earlier.roots
+    if name and name in assigned_names(where) and not running_loss and not is_library(where.file):
         edits = detach_after(where, name)
     return Fix(
-        title=f"{once}{plaster}, {recomputed}",
+        title=f"add `.detach()` where it is carried over{plaster}",
         edits=edits,
         safety="this step's forward values stay equal; gradient stops at the iteration's border",
         deliberate="if gradient should reach back over several iterations, sum their losses and "
         "call backward() once, after the last of them.",
     )
-
-
-def _accumulates(meeting: Meeting, case: Case) -> bool:
-    """Whether the value is a running loss: detaching it after the addition would cut all."""
-    return meeting.maker in meeting.earlier.roots

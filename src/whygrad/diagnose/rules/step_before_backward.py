@@ -15,7 +15,7 @@ CODE = "step-before-backward"
 
 def diagnose(case: Case) -> Iterator[Finding]:
     autopsy = case.question.autopsy
-    if autopsy is None or (case.meeting is not None and case.meeting.kind != "shared"):
+    if autopsy is None or case.meeting is not None:
         return
     changed = [value for value in autopsy.saved if value.changes]
     if not changed or not lives.is_weight(case, changed[0]):
@@ -35,9 +35,9 @@ def _finding(
     silent = moved[0].state == "overwritten"
     subject, owner = _subject(change, where, library), _owner(case, moved)
     of = f" of `{owner}`" if owner else ""
-    root = case.root_name
     shown = words.listed(names) if len(names) <= 2 else f"{len(names)} parameters{of}"
-    title = f"{subject} changes {shown} before `{root}.backward()` has used the old values"
+    late = lives.failing_call(case)
+    title = f"{subject} changes {shown} before {late} has used the old values"
     return Finding(
         code=CODE,
         severity="error",
@@ -122,7 +122,8 @@ def _fix(case: Case, change: Change, owner: str) -> Fix:
     step = f"this {'step' if change.kind == 'step' else 'update'}"
     whose = f" of `{owner}`" if owner else ""
     return Fix(
-        title=f"call `{root}.backward()` before {step}{whose}, or compute `{root}` anew after it",
+        title=f"call {lives.failing_call(case)} before {step}{whose}, or compute `{root}` anew "
+        "after it",
         safety=f"backward first: `{root}` keeps its value; computed anew: it uses the new weights",
         deliberate="if two losses share a forward pass, call backward() on both, then step both "
         "optimizers.",
