@@ -68,7 +68,7 @@ def changed_name(span: Span, op: str = "") -> str:
     return f"`{name}`" if name and len(name) <= 40 else "the value"
 
 
-def callers(case: Case, stack: int, other: int) -> list[Related]:
+def callers(case: Case, stack: int, other: int, label: str) -> list[Related]:
     """For a helper that was called twice, as in `update(opt, loss)`: this time's caller."""
     mine, theirs = case.places.spans(stack), case.places.spans(other)
     if not mine or not theirs:
@@ -78,7 +78,7 @@ def callers(case: Case, stack: int, other: int) -> list[Related]:
         return []
     if mine[1:2] == theirs[1:2] or is_library(mine[1].file):
         return []
-    return [Related("via", location(mine[1]), f"calls {mine[0].function.rpartition('.')[2]}")]
+    return [Related("via", location(mine[1]), label)]
 
 
 # --- values that autograd kept ----------------------------------------------------------------

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from whygrad.graph.flow import FlowGraph
-from whygrad.record.events import Autopsy, Pass, Question
+from whygrad.record.events import Autopsy, Event, Pass, Question
 
 MeetingKind = Literal["same", "inside", "contains", "carried", "shared"]
 
@@ -210,8 +210,9 @@ class Lifetime:
         """Whether the line that made the carried value has not run again since."""
         event = self.graph.event(meeting.maker)
         time = (self._previous or meeting.earlier).time
-        since = (self.graph.event(node) for node in self.own if node >= time)
-        return event is not None and all(e is None or e.site != event.site for e in since)
+        recording = self.graph.recording
+        since = recording.events[max(0, time - recording.base) :]
+        return event is not None and all(Event(*fields).site != event.site for fields in since)
 
     def step_at(self, time: int) -> int:
         """The number of the step, from 1, in which something happened."""

@@ -24,6 +24,7 @@ ROLES = {
     "written": "where it was written",
     "saved": "where it was saved for backward",
     "freed": "where it was freed",
+    "used": "where it is used again",
     "operation": "the operation concerned",
     "library": "inside the library",
 }

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Literal
 
+from whygrad.source.bindings import COLLECTORS
 from whygrad.source.files import FunctionNode, SourceFile, load
 from whygrad.source.spans import Span
 from whygrad.source.tree import function_at, node_span, statement_at
@@ -99,19 +100,62 @@ def _drawn_from(source: SourceFile, span: Span, name: str) -> ast.expr | None:
 
 
 def _of_attribute(source: SourceFile, name: str) -> Holding:
-    """An attribute is state if something other than a constructor sets it."""
-    first, _, rest = name.partition(".")
-    setters = [
-        node
-        for node in ast.walk(source.tree or ast.Module([], []))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and node.attr == rest.rpartition(".")[2]
-    ]
+    """An attribute is state if something other than a constructor sets or fills it."""
+    setters = list(_setters(source, name))
     inside = {getattr(_function(source, node), "name", "") for node in setters}
     if setters and not inside <= _CONSTRUCTORS:
         return "state"
-    return "before" if setters or first not in ("self", "cls") else "fresh"
+    return "before" if setters or name.partition(".")[0] not in ("self", "cls") else "fresh"
+
+
+def kept_at(span: Span, name: str) -> Span | None:
+    """The one statement, outside of constructors, that puts a value where a name reads it.
+
+    For attributes, and for variables from outside the function.
+    """
+    source = load(span.file)
+    statements = {
+        statement
+        for node in _setters(source, name)
+        if getattr(_function(source, node), "name", "") not in _CONSTRUCTORS
+        and (statement := next((n for n in _around(source, node) if isinstance(n, ast.stmt)), None))
+        and not _sets_nothing(statement)
+    }
+    return node_span(source, statements.pop()) if len(statements) == 1 else None
+
+
+def _sets_nothing(statement: ast.stmt) -> bool:
+    """`self.memory = None` and its like, which only clear."""
+    match statement:
+        case ast.Assign(value=value) | ast.AnnAssign(value=value):
+            empty = isinstance(value, (ast.List, ast.Dict, ast.Tuple)) and not any(
+                ast.iter_child_nodes(value)
+            )
+            return value is None or isinstance(value, ast.Constant) or empty
+        case ast.Delete():
+            return True
+    return False
+
+
+def _setters(source: SourceFile, name: str) -> Iterator[ast.AST]:
+    """Where something of this name is set, or something is put into it."""
+    last = name.rpartition(".")[2]
+    for node in ast.walk(source.tree) if source.tree is not None else ():
+        named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+        if named != last or isinstance(node, ast.Name) == ("." in name):
+            continue
+        if isinstance(node.ctx, ast.Store):  # type: ignore[attr-defined]
+            yield node
+            continue
+        part: ast.AST = node
+        around = source.parents.get(node)
+        while isinstance(around, ast.Subscript) and around.value is part:
+            if isinstance(around.ctx, ast.Store):
+                yield around
+            part = around
+            around = source.parents.get(around)
+        if isinstance(around, ast.Attribute) and around.attr in COLLECTORS:
+            yield around
 
 
 def _stores(scope: ast.AST, name: str) -> Iterator[ast.Name]:

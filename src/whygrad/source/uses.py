@@ -57,6 +57,13 @@ def _collect(node: ast.AST | None, file: str, found: list[str]) -> None:
                 _collect(node.value, file, found)
             elif not (full_name(load(file), node) or "").startswith(_MODULES):
                 found.append(dotted)
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+            inner: list[str] = []
+            for child in ast.iter_child_nodes(node):
+                _collect(child, file, inner)
+            targets = [n for g in node.generators for n in ast.walk(g.target)]
+            own = {n.id for n in targets if isinstance(n, ast.Name)}
+            found += [name for name in inner if name.partition(".")[0] not in own]
         case _:
             for child in ast.iter_child_nodes(node):
                 _collect(child, file, found)

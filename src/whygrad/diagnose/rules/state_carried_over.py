@@ -9,6 +9,7 @@ from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.entries import entry
 from whygrad.graph.lifetime import Meeting
 from whygrad.session import Edit, Finding, Fix, Related
+from whygrad.source.holding import holding_of, kept_at
 from whygrad.source.inplace_edits import detach_after
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import assigned_names
@@ -20,21 +21,29 @@ def diagnose(case: Case) -> Iterator[Finding]:
     meeting = case.meeting
     if meeting is None or meeting.kind != "carried":
         return
-    where, name = entry(case, meeting)
-    where = where or case.surface
+    entered, name = entry(case, meeting)
+    where = _kept(entered, name) or entered or case.surface
     if where is not None:
-        yield _finding(case, meeting, where, name)
+        yield _finding(case, meeting, where, name, entered)
 
 
-def _finding(case: Case, meeting: Meeting, where: Span, name: str) -> Finding:
-    step = _step(case, meeting)
+def _kept(entered: Span | None, name: str) -> Span | None:
+    """Where a value is put that outlives the function which reads it."""
+    if entered is None or not name or holding_of(entered, name) != "state":
+        return None
+    return kept_at(entered, name)
+
+
+def _finding(case: Case, meeting: Meeting, where: Span, name: str, entered: Span | None) -> Finding:
     what = f"`{name}`" if name else "a tensor"
     once = case.lifetime is not None and case.lifetime.made_once(meeting)
+    when = _when(case, meeting)
     title = (
         f"{what} was computed once, and is used again with its old graph"
         if once
-        else f"{what} carries the graph of {_when(case, step)} into this one"
+        else f"{what} carries the graph of {when} into this one"
     )
+    stored = entered is not None and entered != where
     return Finding(
         code=CODE,
         severity="error",
@@ -42,54 +51,57 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str) -> Finding:
         title=title,
         message=f"{words.sentence(title)} {_message(meeting)}",
         location=location(where),
-        label=f"{what if name else 'the old tensor'} enters the graph of "
-        f"`{case.root_name}` here, with its history",
+        label=f"{what} is kept here, with its history" if stored else _enters(case, name),
         related=[
-            *_made(case, meeting, where),
+            *_made(case, meeting, where, "once" if once else f"in {when}"),
+            *_used(case, where, entered, name),
             *_freed(case, meeting, where),
             *lives.surfaced_here(case, where),
         ],
         parameters=_parameters(case, meeting),
         why=_why(case, meeting, what, once),
         checked=[_checked(case, meeting)],
-        fix=_fix(case, meeting, where, name, once),
+        fix=_fix(meeting, where, name, once),
         first_step=case.question.step,
     )
 
 
-def _step(case: Case, meeting: Meeting) -> int:
-    return case.lifetime.step_at(meeting.maker) if case.lifetime is not None else 0
-
-
-def _when(case: Case, step: int) -> str:
+def _when(case: Case, meeting: Meeting) -> str:
+    step = case.lifetime.step_at(meeting.maker) if case.lifetime is not None else 0
     return f"step {step}" if 0 < step < case.question.step else "an earlier iteration"
 
 
 def _message(meeting: Meeting) -> str:
     if meeting.earlier.retained:
         return "`retain_graph=True` keeps that graph, but not the weights it was computed with."
-    return "That graph was freed by its own backward()."
+    return "That graph belongs to an earlier backward()."
 
 
-def _made(case: Case, meeting: Meeting, where: Span) -> list[Related]:
+def _enters(case: Case, name: str) -> str:
+    what = f"`{name}`" if name else "the old tensor"
+    return f"{what} enters the graph of `{case.root_name}` here, with its history"
+
+
+def _used(case: Case, where: Span, entered: Span | None, name: str) -> list[Related]:
+    if entered is None or entered == where:
+        return []
+    return [Related("used", location(entered), _enters(case, name))]
+
+
+def _made(case: Case, meeting: Meeting, where: Span, when: str) -> list[Related]:
     span = case.places.node_span(meeting.maker)
     if span is None or (span.file, span.line) == (where.file, where.line):
         return []
-    return [
-        Related("created", location(span), f"made here, in {_when(case, _step(case, meeting))}")
-    ]
+    return [Related("created", location(span), f"made here, {when}")]
 
 
 def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     span, surface = lives.pass_span(case, meeting.earlier), case.surface
-    if span is None or span.extent == where.extent:
-        return []
-    if surface is not None and span.extent == surface.extent and span.file == surface.file:
+    if span is None or span in (where, surface):
         return []
     kept = "went through it, and kept it" if meeting.earlier.retained else "freed it"
-    return [
-        Related("freed", location(span), f"the earlier {lives.call_of(meeting.earlier)} {kept}")
-    ]
+    label = f"the earlier {lives.call_of(meeting.earlier)} {kept}"
+    return [Related("freed", location(span), label)]
 
 
 def _parameters(case: Case, meeting: Meeting) -> list[str]:
@@ -104,7 +116,8 @@ def _why(case: Case, meeting: Meeting, what: str, once: bool) -> str:
         f"{what} was computed {when} and kept its history, so the gradient of "
         f"`{case.root_name}` goes back through that part as well."
     )
-    if meeting.earlier.retained or case.question.autopsy is None or case.question.autopsy.saved:
+    autopsy = case.question.autopsy
+    if meeting.earlier.retained or (autopsy is not None and autopsy.saved):
         kept = "`retain_graph=True` kept that graph" if meeting.earlier.retained else "It is intact"
         return f"{back} {kept}, but the weights have been updated since, and it needs the old ones."
     return f"{back} Its own backward() has freed what that needs."
@@ -115,7 +128,7 @@ def _checked(case: Case, meeting: Meeting) -> str:
     return f"{count} behind `{case.root_name}` belong{s} to the graph of an earlier iteration."
 
 
-def _fix(case: Case, meeting: Meeting, where: Span, name: str, once: bool) -> Fix:
+def _fix(meeting: Meeting, where: Span, name: str, once: bool) -> Fix:
     plaster = ", and drop `retain_graph=True`" if meeting.earlier.retained else ""
     if once:
         return Fix(

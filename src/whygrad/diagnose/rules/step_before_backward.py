@@ -24,8 +24,13 @@ def diagnose(case: Case) -> Iterator[Finding]:
     change = moved[0].changes[0]
     where, library = lives.change_span(case, change)
     if where is not None:
-        same = [v for v in moved if any(c.stack == change.stack for c in v.changes)]
+        same = [v for v in moved if any(_is_at(case, c, where) for c in v.changes)]
         yield _finding(case, same, change, where, library)
+
+
+def _is_at(case: Case, change: Change, where: Span) -> bool:
+    """One line may step several optimizers, one after the other."""
+    return lives.change_span(case, change)[0] == where
 
 
 def _finding(
@@ -48,9 +53,9 @@ def _finding(
         label=f"{_moves(owner, names)} here",
         related=[
             *_forward(case, moved),
-            *lives.callers(case, change.stack, case.question.stack),
+            *_steppers(case, moved, where),
             *lives.surfaced_here(case, where),
-            *lives.callers(case, case.question.stack, change.stack),
+            *lives.callers(case, case.question.stack, change.stack, "its backward comes too late"),
         ],
         parameters=names,
         why=_why(case, change, silent),
@@ -91,6 +96,13 @@ def _forward(case: Case, moved: list[SavedValue]) -> list[Related]:
         label = f"{lives.kept_by(case, value)} used the old values and keeps them for backward"
         found.setdefault((span.file, span.line), Related("saved", location(span), label))
     return list(found.values())[:2]
+
+
+def _steppers(case: Case, moved: list[SavedValue], where: Span) -> list[Related]:
+    """If the update is made in a helper: the calls of it that came too early."""
+    stacks = {c.stack for v in moved for c in v.changes if _is_at(case, c, where)}
+    late = case.question.stack
+    return [r for s in sorted(stacks) for r in lives.callers(case, s, late, "updates here")][:3]
 
 
 def _why(case: Case, change: Change, silent: bool) -> str:
