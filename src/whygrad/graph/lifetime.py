@@ -102,7 +102,8 @@ class Lifetime:
             kind = "carried" if earlier.stack == self.question.stack else "contains"
         else:
             carried = self._carried(shared, self._previous or earlier)
-            if carried is not None:
+            # A critic may be trained several times on one output of a generator.
+            if carried is not None and not (self._made_once(carried[1]) and self._apart(shared)):
                 kind, (enter, maker) = "carried", carried
         before = [
             node for node in self.behind(earlier.roots) - shared if maker in self.graph.inputs(node)
@@ -184,11 +185,13 @@ class Lifetime:
 
     def trained_apart(self, meeting: Meeting) -> bool:
         """Whether the shared part is trained by one optimizer and the rest by another."""
-        shared = self._leaves(meeting.shared)
-        rest = self._leaves(self.own - meeting.shared)
+        return self._apart(meeting.shared)
+
+    def _apart(self, shared: set[int]) -> bool:
+        inside, rest = self._leaves(shared), self._leaves(self.own - shared)
         for nodes in self.autopsy.optimizers:
-            if rest & nodes and not shared & nodes:
-                return any(shared & other for other in self.autopsy.optimizers)
+            if rest & nodes and not inside & nodes:
+                return any(inside & other for other in self.autopsy.optimizers)
         return False
 
     def first_was_for_another(self, meeting: Meeting) -> bool:
@@ -208,8 +211,11 @@ class Lifetime:
 
     def made_once(self, meeting: Meeting) -> bool:
         """Whether the line that made the carried value has not run again since."""
-        event = self.graph.event(meeting.maker)
-        time = (self._previous or meeting.earlier).time
+        return self._made_once(meeting.maker)
+
+    def _made_once(self, maker: int) -> bool:
+        event = self.graph.event(maker)
+        time = maker + 1
         recording = self.graph.recording
         since = recording.events[max(0, time - recording.base) :]
         return event is not None and all(Event(*fields).site != event.site for fields in since)
