@@ -2,6 +2,8 @@
 
     ## name: code            (or `code-a or code-b`, or `healthy`)
 
+    perhaps a line about it, then the program
+
 The lines that a right diagnosis may point to end in a mark: `# <-- cut` or `# <-- here`.
 """
 
@@ -14,7 +16,9 @@ from pathlib import Path
 from program_runs import ForkServer
 
 PROGRAM = re.compile(
-    r"^## (?P<name>[^:\n]+): (?P<codes>[^\n]+)\n+```python\n(?P<text>.*?)^```", re.M | re.S
+    r"^## (?P<name>[^:\n]+): (?P<codes>[^\n]+)\n+(?:[^`#\n][^\n]*\n+)*"
+    r"```python\n(?P<text>.*?)^```",
+    re.M | re.S,
 )
 MARK = re.compile(r"# <-- (?:cut|here)")
 

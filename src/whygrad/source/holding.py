@@ -108,12 +108,21 @@ def _of_attribute(source: SourceFile, name: str) -> Holding:
     return "before" if setters or name.partition(".")[0] not in ("self", "cls") else "fresh"
 
 
-def kept_at(span: Span, name: str) -> Span | None:
+def kept_at(span: Span, name: str, hops: int = _MAX_HOPS) -> Span | None:
     """The one statement, outside of constructors, that puts a value where a name reads it.
 
-    For attributes, and for variables from outside the function.
+    For attributes and variables from outside the function, also if a variable of its own was set
+    from one of them.
     """
     source = load(span.file)
+    if "." not in name and hops and (values := _values_set(source, span, name)) is not None:
+        found = {
+            (node_span(source, value), used)
+            for value in values
+            for used in values_in(value, span.file)
+            if holding_of(node_span(source, value), used) == "state"
+        }
+        return kept_at(*found.pop(), hops - 1) if len(found) == 1 else None
     statements = {
         statement
         for node in _setters(source, name)
@@ -122,6 +131,28 @@ def kept_at(span: Span, name: str) -> Span | None:
         and not _sets_nothing(statement)
     }
     return node_span(source, statements.pop()) if len(statements) == 1 else None
+
+
+def _values_set(source: SourceFile, span: Span, name: str) -> list[ast.expr] | None:
+    """What the function around a span sets a variable of its own from; None if it is not its own.
+
+    The variable of a comprehension, or of a loop, comes from what that goes through.
+    """
+    drawn_from = _drawn_from(source, span, name)
+    if drawn_from is not None:
+        return [drawn_from]
+    function = function_at(span)
+    if function is None or any(
+        isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in ast.walk(function)
+    ):
+        return None
+    set_at = [node for node in _stores(function, name) if _is_set_in(source, node, function)]
+    values: list[ast.expr] = []
+    for node in set_at:
+        match next((n for n in _around(source, node) if isinstance(n, ast.stmt)), None):
+            case ast.Assign(value=value) | ast.For(iter=value):
+                values.append(value)
+    return values if set_at else None
 
 
 def _sets_nothing(statement: ast.stmt) -> bool:

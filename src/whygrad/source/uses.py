@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from whygrad.source.bindings import dotted_name
+from whygrad.source.bindings import dotted_name, pairs
 from whygrad.source.files import load
 from whygrad.source.spans import Span
 from whygrad.source.tree import expression_at, full_name, function_at, is_method_call, statement_at
@@ -86,6 +86,14 @@ def is_parameter(span: Span, name: str) -> bool:
     if root in ("self", "cls") and "." in name:
         return False
     return any(argument.arg == root for argument in (*listed, *others))
+
+
+def names_set(span: Span) -> list[str]:
+    """The names, dotted ones whole, that the assignment around a span sets; no parts of things."""
+    statement = statement_at(span)
+    targets = list(statement.targets) if isinstance(statement, ast.Assign) else []
+    leaves = [leaf for target in targets for leaf, _ in pairs(target, target)]
+    return [name for leaf in leaves if (name := dotted_name(leaf))]
 
 
 def is_value(span: Span) -> bool:

@@ -12,7 +12,7 @@ from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.holding import holding_of, kept_at
 from whygrad.source.inplace_edits import detach_after
 from whygrad.source.spans import Span, location
-from whygrad.source.tree import assigned_names
+from whygrad.source.uses import names_set
 
 CODE = "state-carried-over"
 
@@ -51,7 +51,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, entered: Span
         title=title,
         message=f"{words.sentence(title)} {_message(meeting)}",
         location=location(where),
-        label=f"{what} is kept here, with its history" if stored else _enters(case, name),
+        label=_keeps(where, name) if stored else _enters(case, name),
         related=[
             *_made(case, meeting, where, "once" if once else f"in {when}"),
             *_used(case, where, entered, name),
@@ -75,6 +75,11 @@ def _message(meeting: Meeting) -> str:
     if meeting.earlier.retained:
         return "`retain_graph=True` keeps that graph, but not the weights it was computed with."
     return "That graph belongs to an earlier backward()."
+
+
+def _keeps(where: Span, name: str) -> str:
+    what = f"`{name}`" if name in names_set(where) else f"what `{name}` reads later"
+    return f"{what} is kept here, with its history"
 
 
 def _enters(case: Case, name: str) -> str:
@@ -136,14 +141,20 @@ def _fix(meeting: Meeting, where: Span, name: str, once: bool) -> Fix:
             safety="the first step's values stay equal; later ones use the current weights",
             deliberate="if it should act as a constant, add `.detach()` where it is computed.",
         )
-    edits: list[Edit] = []
-    running_loss = meeting.maker in meeting.earlier.roots
-    if name and name in assigned_names(where) and not running_loss and not is_library(where.file):
-        edits = detach_after(where, name)
     return Fix(
         title=f"add `.detach()` where it is carried over{plaster}",
-        edits=edits,
+        edits=_edits(meeting, where, name),
         safety="this step's forward values stay equal; gradient stops at the iteration's border",
         deliberate="if gradient should reach back over several iterations, sum their losses and "
         "call backward() once, after the last of them.",
     )
+
+
+def _edits(meeting: Meeting, where: Span, name: str) -> list[Edit]:
+    """Cut the value off right after it was set: it is a tensor by then, for certain."""
+    running_loss = meeting.maker in meeting.earlier.roots
+    names = names_set(where)
+    target = name if name in names else names[0] if len(names) == 1 else ""
+    if not target or running_loss or is_library(where.file):
+        return []
+    return detach_after(where, target)
