@@ -127,17 +127,17 @@ class Lifetime:
         of a loop ago. Else the same parameters must be at work in both parts, as in a recurrent
         model, and have been updated in between: two networks may well share a part.
         """
+        leading = self._built_on(wanted)
         uses = [
             (node, feeder)
             for node in self.own
             if node >= border.time
             for feeder in self.graph.inputs(node)
-            if feeder < border.time and feeder in self.own and self._is_operation(feeder)
-            if wanted & self.behind((feeder,))
+            if feeder < border.time and feeder in leading and self._is_operation(feeder)
         ]
         if not uses:
             return None
-        old = set().union(*(self.behind((feeder,)) for _, feeder in uses))
+        old = self.behind({feeder for _, feeder in uses})
         recurrent = bool(self._leaves(old) & self._leaves(self.own - old))
         updated = self._updated_since(border.time)
         in_loop = border.stack == self.question.stack
@@ -163,6 +163,14 @@ class Lifetime:
         # What an earlier pass began with is the clearest thing to name.
         begun = [use for use in late if use[1] in earlier.roots]
         return min(begun or late or uses)
+
+    def _built_on(self, wanted: set[int]) -> set[int]:
+        """The nodes behind the root from which gradient would come to some events."""
+        found = set(wanted)
+        for node in sorted(self.own):  # events come after what they are computed from
+            if any(feeder in found for feeder in self.graph.inputs(node)):
+                found.add(node)
+        return found
 
     def _updated_since(self, time: int) -> bool:
         return any(update >= time for update in self.autopsy.updates)

@@ -253,7 +253,6 @@ class Asker:
 
     def before_step(self, optimizer: Any, frame: Any) -> None:
         """An optimizer is about to step: has each of its parameters ever had a gradient?"""
-        recorder = self.recorder
         state = self.optimizers.get(optimizer)
         if not self.has_optimizer:
             self.has_optimizer = True
@@ -274,12 +273,18 @@ class Asker:
             state.silent = is_silent(optimizer)
         state.steps += 1
         self.timeline.stepped(optimizer, frame, state.silent)
-        kept = self.keepers.look()
-        if kept is not None:
-            self.ask("kept-alive", [], [], recorder.frames.stack(frame), kept=kept)
+        self._look_for_kept_graphs(frame)
         if state.pending:
             self._check(state, frame)
         state.last_backward = self.backward_count
+
+    def _look_for_kept_graphs(self, frame: Any) -> None:
+        known = self.keepers.confirmed
+        kept = self.keepers.look()
+        if kept is not None:
+            self.ask("kept-alive", [], [], self.recorder.frames.stack(frame), kept=kept)
+        elif self.keepers.confirmed and not known:
+            self.early_report()  # memory runs out before the program ends
 
     def forget(self, tensor: Any) -> None:
         """Let go of a tensor altogether: torch refuses to swap tensors with weak references."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -191,17 +192,18 @@ class Memory:
             return []
         shape = tuple(int(size) for size in found.group(1).split(",") if size.strip())
         version, expected = int(found.group(2)), int(found.group(3))
-        fitting = [
-            write
+        possible = [
+            (write, self.recorder.known_shape(write.node))
             for write in self.recorder.writes.log
-            if expected < write.version <= version
-            and not write.silent
-            and self.recorder.known_shape(write.node) == shape
+            if expected < write.version <= version and not write.silent
         ]
+        fitting = [write for write, own in possible if own == shape]
+        # A linear layer keeps its input flattened to two dimensions.
+        fitting = fitting or [w for w, own in possible if own and _flat(own) == _flat(shape)]
         leaf = self._leaf_like(shape, version) if not fitting else None
         changes = [Change("call", w.op, w.time, w.stack, w.node) for w in fitting]
         changes = changes[-1:] or self._steps_after(-1, leaf, lambda step: True)[-1:]
-        if not changes or len({write.stack for write in fitting}) > 1:
+        if not changes or len({self.recorder.frames.line(w.stack) for w in fitting}) > 1:
             return []
         return [SavedValue(None, "", "", "stale", shape, leaf, changes)]
 
@@ -285,6 +287,10 @@ class Memory:
             for step, nodes in self._steps
             if leaf is not None and step.time > since and leaf in nodes and which(step)
         ]
+
+
+def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (prod(shape[:-1]), shape[-1]) if shape else ()
 
 
 def _memory(part: Any) -> tuple[Any, Range]:

@@ -141,6 +141,15 @@ class Frames:
             self.stacks.append(key)
         return number
 
+    def line(self, stack: int) -> tuple[str, int]:
+        """The file and line of a stack's innermost place."""
+        sites = self.stacks[stack]
+        if not sites:
+            return "", 0
+        code, lasti = self.sites[sites[0]]
+        lines = (last for first, end, last in code.co_lines() if first <= lasti < end)
+        return code.co_filename, next(lines, None) or 0
+
     def relay(self, frame: FrameType) -> Any:
         """A function that makes a call as if `frame` itself made it.
 

@@ -34,6 +34,7 @@ class Keepers:
         self.recorder = recorder
         self.timeline = timeline
         self.growing = False
+        self.confirmed = False  # it went on growing after it was told
         self._next_look = _FIRST_LOOK
         self._steps = 0
         self._before: tuple[int, int] | None = None  # step and count of the last look
@@ -53,6 +54,7 @@ class Keepers:
         grown, steps = len(alive) - before[1], self._steps - before[0]
         if self.growing:
             self.growing = grown != 0  # a fixed number is a window that somebody chose
+            self.confirmed = self.confirmed or grown > 0
             return None
         if len(alive) < _FEWEST or grown < _GROWTH * steps:
             return None

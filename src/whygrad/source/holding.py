@@ -43,14 +43,19 @@ def holding_of(span: Span, name: str, hops: int = _MAX_HOPS) -> Holding:
         if is_parameter(span, name):
             return "handed"
         return "state" if any(_stores(source.tree, name)) else "before"
-    loop = next((n for n in _around(source, statement) if isinstance(n, _LOOPS)), None)
-    if loop is not None and _function(source, loop) is function:
-        inside = [node for node in set_at if loop in _around(source, node)]
-        if not inside:
-            return "before"
-        if not any(node.lineno < statement.lineno for node in inside):
+    loops = [n for n in _around(source, statement) if isinstance(n, _LOOPS)]
+    for loop in (n for n in loops if _function(source, n) is function):
+        if any(loop in _around(source, node) for node in _filled(source, name)):
             return "loop"
-        set_at = inside
+        inside = [node for node in set_at if loop in _around(source, node)]
+        if inside:
+            if not any(node.lineno < statement.lineno for node in inside):
+                return "loop"
+            set_at = inside
+            break
+    else:
+        if loops:
+            return "before"
     earlier = [node for node in set_at if node.lineno < statement.lineno]
     if not earlier and is_parameter(span, name):
         return "handed"
@@ -170,13 +175,25 @@ def _sets_nothing(statement: ast.stmt) -> bool:
 
 def _setters(source: SourceFile, name: str) -> Iterator[ast.AST]:
     """Where something of this name is set, or something is put into it."""
+    yield from (node for node in _named(source, name) if isinstance(node.ctx, ast.Store))
+    yield from _filled(source, name)
+
+
+def _named(source: SourceFile, name: str) -> Iterator[ast.Name | ast.Attribute]:
+    """Every place with this name, or with an attribute of this name."""
     last = name.rpartition(".")[2]
     for node in ast.walk(source.tree) if source.tree is not None else ():
-        named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
-        if named != last or isinstance(node, ast.Name) == ("." in name):
-            continue
-        if isinstance(node.ctx, ast.Store):  # type: ignore[attr-defined]
+        if "." in name:
+            if isinstance(node, ast.Attribute) and node.attr == last:
+                yield node
+        elif isinstance(node, ast.Name) and node.id == last:
             yield node
+
+
+def _filled(source: SourceFile, name: str) -> Iterator[ast.AST]:
+    """Where something is put into what has this name."""
+    for node in _named(source, name):
+        if isinstance(node.ctx, ast.Store):
             continue
         part: ast.AST = node
         around = source.parents.get(node)
