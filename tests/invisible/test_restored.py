@@ -84,6 +84,7 @@ def test_everything_is_restored_when_a_step_never_ends() -> None:
         def step(self, closure: Any = None) -> Any:
             watch.__exit__(None, None, None)
 
+    _use_torch()  # which imports more of torch
     before = _state()
     watch = whygrad.watch(quiet=True).__enter__()
     Ending(nn.Linear(1, 1).parameters()).step()

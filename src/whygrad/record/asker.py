@@ -18,6 +18,7 @@ from whygrad.record.timeline import Timeline, is_silent
 CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
 CLOSE_CHECKS = 32  # backward calls looked at closely while something writes behind their back
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
+_MAX_FAILURES = 100  # different ones that are looked into
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
 
 
@@ -85,6 +86,8 @@ class Asker:
             return
         stack = self.recorder.frames.stack(frame)
         key = (f"{kind}:{type(error).__name__}:{text[:60]}", stack)
+        if key not in self.repeated and len(self.repeated) >= _MAX_FAILURES:
+            return
         self.repeated[key] = self.repeated.get(key, 0) + 1
         if self.repeated[key] > 1:
             return

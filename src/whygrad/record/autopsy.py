@@ -14,6 +14,7 @@ from whygrad.record.events import Autopsy, Change, Event, SavedState, SavedValue
 from whygrad.record.ops import DATA_WRITE
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import Timeline
+from whygrad.record.writes import extent
 
 Parameter = torch.nn.Parameter
 _LIVE, _INPUTS = Event._fields.index("live"), Event._fields.index("inputs")
@@ -227,10 +228,12 @@ class Memory:
                 continue
             leaf = self.leaf(tensor)
             own = self._before_data_was_set(tensor)
+            first, end = extent(tensor)
             changes = [
                 Change("data", write.op, write.time, write.stack, write.node)
                 for write in self._writes(value.since, memory, own)
                 if write.silent
+                and (not write.address or (write.address < end and first < write.end))
             ]
             if leaf is not None and leaf in self.timeline.trained:
                 changes += self._steps_after(value.since, leaf, lambda step: step.silent)

@@ -60,6 +60,7 @@ class Write(NamedTuple):
 
     time: int  # the number of the next event: all earlier ones came before the write
     address: int  # of the first element written; 0 where the tensor got other memory
+    end: int  # behind the last one
     version: int  # autograd's counter after it
     op: str
     stack: int

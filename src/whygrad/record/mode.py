@@ -188,6 +188,8 @@ class WatchingMode(TorchFunctionMode):
                 with _unseen():
                     written = result if isinstance(result, torch.Tensor) else args[0]
                     node = self.recorder.node_of(written)
+                    if node is None and not written.requires_grad:
+                        node = self.recorder.source(written, frame)
                     if node is not None:
                         self.recorder.writes.add(self.recorder, op, written, node, frame)
         except Exception as fault:

@@ -56,6 +56,8 @@ class Timeline:
         key = (ref, recorder.frames.site(frame))
         stack = self._stacks.get(key)
         if stack is None:
+            if len(self._stacks) >= _MAX_STEPS:
+                self._stacks.clear()
             stack = self._stacks[key] = recorder.frames.stack(frame)
         self.steps.append(Step(now, stack, ref, type(optimizer).__name__, silent))
         if silent:

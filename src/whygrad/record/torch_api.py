@@ -116,7 +116,10 @@ def data_address(tensor: Any) -> int:
     Without a copy being made: data_ptr() would turn a lazily cloned tensor into a real one.
     """
     try:
-        return int(tensor.data_ptr() if _data_address is None else _data_address(tensor))
+        if _data_address is None:
+            return int(tensor.data_ptr())
+        start = int(_data_address(tensor))  # of the storage
+        return start + tensor.storage_offset() * tensor.element_size() if start else 0
     except (RuntimeError, TypeError, ValueError):
         return 0
 
@@ -152,7 +155,8 @@ def raw_saved(function: Any, name: str) -> list[Any]:
     """What autograd holds for one saved name, one entry per tensor.
 
     Empty where a hook packed it (unpacking would run the program's code, or compute a
-    checkpointed part again) and where this torch does not tell of hooks.
+    checkpointed part again) and where this torch does not tell of hooks. The entries point into
+    the node: hold on to it while they are used.
     """
     try:
         raw = getattr(function, _RAW + name)

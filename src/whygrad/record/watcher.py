@@ -56,6 +56,7 @@ class Watcher:
         mode, self._mode = self._mode, None
         _watching.discard(self)
         torch_api.remove_mode(mode)
+        mode.paused = True  # torch puts it back if this happens inside a call
         self._thread.mode = None
         for other in list(self._modes):
             other.paused = True  # of threads that live on

@@ -47,7 +47,8 @@ class Writes:
         silent = silent or (not tensor.requires_grad and _is_data(recorder, node))
         if silent:
             self.last_silent = now
-        self.log.append(Write(now, _address(tensor), _version(tensor), op, stack, node, silent))
+        memory = extent(tensor)
+        self.log.append(Write(now, *memory, _version(tensor), op, stack, node, silent))
         return stack
 
     def replaced(self, recorder: Recorder, tensor: Any, node: int, frame: FrameType) -> None:
@@ -56,7 +57,7 @@ class Writes:
             return  # module.to(...), .float(): the same numbers in another place
         stack, now = recorder.frames.stack(frame), recorder.now
         self.last_silent = now
-        self.log.append(Write(now, 0, _version(tensor), DATA_WRITE, stack, node, True))
+        self.log.append(Write(now, 0, 0, _version(tensor), DATA_WRITE, stack, node, True))
 
 
 def hidden(recorder: Recorder, op: str, args: Any, kwargs: Any, frame: FrameType) -> None:
@@ -71,6 +72,16 @@ def hidden(recorder: Recorder, op: str, args: Any, kwargs: Any, frame: FrameType
                 log.add(recorder, op, tensor, recorder.node_of(tensor) or 0, frame, silent=True)
     elif kwargs.get("max_norm") is not None and len(args) > 1:
         log.add(recorder, op, args[1], recorder.node_of(args[1]) or 0, frame)
+
+
+def extent(tensor: Any) -> tuple[int, int]:
+    """The addresses from a tensor's first element to behind its last one."""
+    start = _address(tensor)
+    if not start:
+        return 0, 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in steps)
+    return start, start + (last + 1) * tensor.element_size()
 
 
 def _version(tensor: Any) -> int:

@@ -43,16 +43,15 @@ def holding_of(span: Span, name: str, hops: int = _MAX_HOPS) -> Holding:
         if is_parameter(span, name):
             return "handed"
         return "state" if any(_stores(source.tree, name)) else "before"
-    loops = [n for n in _around(source, statement) if isinstance(n, _LOOPS)]
-    for loop in (n for n in loops if _function(source, n) is function):
-        if any(loop in _around(source, node) for node in _filled(source, name)):
-            return "loop"
+    around = [n for n in _around(source, statement) if isinstance(n, _LOOPS)]
+    loops = [n for n in around if _function(source, n) is function]
+    for loop in loops:
         inside = [node for node in set_at if loop in _around(source, node)]
-        if inside:
-            if not any(node.lineno < statement.lineno for node in inside):
-                return "loop"
+        if any(node.lineno < statement.lineno for node in inside):
             set_at = inside
             break
+        if inside or any(loop in _around(source, node) for node in _filled(source, name)):
+            return "loop"
     else:
         if loops:
             return "before"
@@ -164,10 +163,8 @@ def _sets_nothing(statement: ast.stmt) -> bool:
     """`self.memory = None` and its like, which only clear."""
     match statement:
         case ast.Assign(value=value) | ast.AnnAssign(value=value):
-            empty = isinstance(value, (ast.List, ast.Dict, ast.Tuple)) and not any(
-                ast.iter_child_nodes(value)
-            )
-            return value is None or isinstance(value, ast.Constant) or empty
+            parts = getattr(value, "elts", getattr(value, "keys", None))
+            return value is None or isinstance(value, ast.Constant) or parts == []
         case ast.Delete():
             return True
     return False
