@@ -39,6 +39,7 @@ class Lifetime:
         self.question = question
         self.autopsy = autopsy
         self._behind: dict[tuple[int, ...], set[int]] = {}
+        self._through: dict[tuple[int, ...], set[int]] = {}
 
     def behind(self, roots: Iterable[int]) -> set[int]:
         """The nodes that gradient from these roots would come to."""
@@ -63,11 +64,17 @@ class Lifetime:
                     waiting.append(node)
                     if graph.live(node):
                         found.add(node)
+        self._through[roots] = seen
         return found
 
     @cached_property
     def own(self) -> set[int]:
         return self.behind(self.question.roots)
+
+    @property
+    def _walked(self) -> set[int]:
+        """The root's own nodes, and what ran inside of checkpoints among them."""
+        return self._through[tuple(self.question.roots)] if self.own else set()
 
     def meeting_over(self, events: Iterable[int], *, retained: bool) -> Meeting | None:
         """The latest earlier pass that went through one of these events, and how they meet.
@@ -130,7 +137,7 @@ class Lifetime:
         leading = self._built_on(wanted)
         uses = [
             (node, feeder)
-            for node in self.own
+            for node in self._walked
             if node >= border.time
             for feeder in self.graph.inputs(node)
             if feeder < border.time and feeder in leading and self._is_operation(feeder)
@@ -167,7 +174,7 @@ class Lifetime:
     def _built_on(self, wanted: set[int]) -> set[int]:
         """The nodes behind the root from which gradient would come to some events."""
         found = set(wanted)
-        for node in sorted(self.own):  # events come after what they are computed from
+        for node in sorted(self._walked):  # events come after what they are computed from
             if any(feeder in found for feeder in self.graph.inputs(node)):
                 found.add(node)
         return found

@@ -72,7 +72,9 @@ class Asker:
             if role is Role.GRAD:
                 targets = failures.tensors(args[1:2] or (kwargs or {}).get("inputs"))
             if autopsy.concerns_saved_values(text):
-                found = autopsy.examine(self.recorder, self.timeline, roots, text)
+                # A checkpoint that computes again has a backward() of its own inside this one.
+                inner = failures.inner_roots(error)
+                found = autopsy.examine(self.recorder, self.timeline, [*roots, *inner], text)
             if failures.is_refused_write(text):
                 raised_at = self._raised_inside(error)
         elif failures.is_refused_write(text):

@@ -62,6 +62,16 @@ def backward_in(frame: FrameType) -> tuple[Role | None, list[Any]]:
     return role, tensors(frame.f_locals.get(name)) if role is not None else []
 
 
+def inner_roots(error: BaseException) -> list[Any]:
+    """What the backward() calls started from that an error passed through."""
+    found: dict[int, Any] = {}
+    trace = error.__traceback__
+    while trace is not None:
+        found.update({id(root): root for root in backward_in(trace.tb_frame)[1]})
+        trace = trace.tb_next
+    return list(found.values())
+
+
 def tensors(value: Any) -> list[Any]:
     """The tensors in an argument that may be one tensor or nested sequences of them."""
     if isinstance(value, torch.Tensor):
