@@ -174,7 +174,8 @@ class Memory:
             leaf = self.leaf(tensor)
             changes = [
                 Change("call", write.op, write.time, write.stack, write.node)
-                for write in self._writes(value.since, memory)
+                # Time stands still inside a backward(); versions tell what came first there.
+                for write in self._writes(value.since - 1, memory)
                 if not write.silent
                 and (write.version > expected if value.state == "stale" else write.op == "detach_")
             ]

@@ -12,6 +12,8 @@ GRAD_ON = 0
 INSIDE_FUNCTION = -1  # a custom Function's forward, which torch runs with gradients off
 INFERENCE_UNSEEN = -2
 
+UNRECORDED = -(1 << 40)  # in place of the node of a tensor that came and went unseen
+
 
 class Event(NamedTuple):
     """One torch call. Inputs are node numbers: events count up from 0, sources down from -1."""

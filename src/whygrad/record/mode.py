@@ -14,6 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from whygrad.record import torch_api
+from whygrad.record.events import UNRECORDED
 from whygrad.record.frames import CODE_SHIFT, TORCH, hide_callers, plain_relay
 from whygrad.record.ops import HOOKS, REBUILDING, Role, role_of
 from whygrad.record.recorder import Recorder
@@ -188,10 +189,9 @@ class WatchingMode(TorchFunctionMode):
                 with _unseen():
                     written = result if isinstance(result, torch.Tensor) else args[0]
                     node = self.recorder.node_of(written)
-                    if node is None and not written.requires_grad:
-                        node = self.recorder.source(written, frame)
-                    if node is not None:
-                        self.recorder.writes.add(self.recorder, op, written, node, frame)
+                    if node is None:
+                        node = UNRECORDED
+                    self.recorder.writes.add(self.recorder, op, written, node, frame)
         except Exception as fault:
             self.recorder.fault(fault)
 
