@@ -42,7 +42,7 @@ def adopt(
     """Make an event for the unseen call behind a tensor; `inner` is what ran inside of it."""
     function = tensor.grad_fn
     if torch_api.is_custom(function):
-        recorder.code_in_backward = True
+        recorder.heed_backward()
     # A checkpoint computes again what ran inside: gradient passes there, and nowhere else.
     recomputed = inner is not None and torch_api.is_checkpoint(function)
     inputs = [] if recomputed else _inputs_of(recorder, function)

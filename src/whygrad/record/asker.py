@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from whygrad.record import autopsy, census, failures
@@ -13,24 +12,13 @@ from whygrad.record.frames import TORCH
 from whygrad.record.keepers import Keepers
 from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
-from whygrad.record.timeline import Timeline, is_silent
+from whygrad.record.timeline import OptimizerState, Timeline, is_silent
 
 CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
 CLOSE_CHECKS = 32  # backward calls looked at closely while something writes behind their back
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
 _MAX_FAILURES = 100  # different ones that are looked into
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
-
-
-@dataclass(slots=True)
-class OptimizerState:
-    """Which of an optimizer's parameters never had a gradient when it stepped."""
-
-    pending: list[Any] = field(default_factory=list)  # weak references
-    steps: int = 0
-    size: int = -1
-    last_backward: int = 0
-    silent: bool = False
 
 
 class Asker:
@@ -174,14 +162,12 @@ class Asker:
 
     def on_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
         """backward() or grad() went through: remember where it started from."""
-        roots = tuple(self._node(t) for t in failures.roots_of(role, args, kwargs))
+        roots = tuple([self._node(t) for t in failures.roots_of(role, args, kwargs)])
         stack = self.recorder.frames.stack(frame)
         if role is Role.BACKWARD:
             self.backward_count += 1
         self.timeline.went_back(role, roots, stack, args, kwargs, self.backward_count)
-        if role is not Role.BACKWARD:
-            return
-        if not self.has_optimizer:
+        if role is Role.BACKWARD and not self.has_optimizer:
             self._check_without_optimizer(roots, stack)
 
     def before_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
@@ -263,7 +249,8 @@ class Asker:
             self.has_optimizer = True
             self.still_without.difference_update(self._loose)
         if state is None:
-            state = self.optimizers[optimizer] = OptimizerState()
+            state = OptimizerState(weakref.ref(optimizer), type(optimizer).__name__)
+            self.optimizers[optimizer] = state
         groups = optimizer.param_groups
         size = sum(len(group["params"]) for group in groups)
         if size != state.size:
@@ -277,8 +264,11 @@ class Asker:
             state.size = size
             state.silent = is_silent(optimizer)
         state.steps += 1
-        self.timeline.stepped(optimizer, frame, state.silent)
-        self._look_for_kept_graphs(frame)
+        self.timeline.stepped(state, frame)
+        keepers = self.keepers
+        keepers.steps += 1
+        if keepers.steps >= keepers.next_look:
+            self._look_for_kept_graphs(frame)
         if state.pending:
             self._check(state, frame)
         state.last_backward = self.backward_count

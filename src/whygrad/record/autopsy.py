@@ -63,7 +63,7 @@ def examine_silently_written(
     recorder: Recorder, timeline: Timeline, roots: list[Any]
 ) -> Autopsy | None:
     """Before a backward(): has what it needs been written to behind autograd's back?"""
-    since = recorder.writes.last_silent
+    since = recorder.last_silent
     if not _reaches_before(recorder, roots, since):
         return None
     memory = Memory(recorder, timeline)

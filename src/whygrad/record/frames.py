@@ -100,11 +100,7 @@ class Frames:
             if kind is None:
                 kind = self.kind(frame)
             if kind < TORCH:
-                known = len(self.sites)
-                number = self.intern(frame)
-                if number == known:
-                    self.first_stacks[number] = self.stack(frame)
-                return number
+                return self.intern(frame)
             frame = frame.f_back
         return -1
 
@@ -117,6 +113,7 @@ class Frames:
                 return -1
             number = self._site_numbers[key] = len(self.sites)
             self.sites.append(Site(code, lasti))
+            self.first_stacks[number] = self.stack(frame)
         return number
 
     def stack(self, frame: FrameType | None) -> int:

@@ -35,23 +35,20 @@ class Keepers:
         self.timeline = timeline
         self.growing = False
         self.confirmed = False  # it went on growing after it was told
-        self._next_look = _FIRST_LOOK
-        self._steps = 0
+        self.steps = 0
+        self.next_look = _FIRST_LOOK
         self._before: tuple[int, int] | None = None  # step and count of the last look
 
     def look(self) -> Kept | None:
-        """A step is being taken: if it is time to look, and graphs pile up, tell of them."""
-        self._steps += 1
-        if self._steps < self._next_look:
-            return None
-        self._next_look = self._steps + max(_FIRST_LOOK, self._steps // 2)
+        """It is time to look again: if graphs pile up, tell of them."""
+        self.next_look = 2 * self.steps
         borders = self._borders()
         tensors = self._results()
         alive = self._alive_steps(tensors, borders)
-        before, self._before = self._before, (self._steps, len(alive))
+        before, self._before = self._before, (self.steps, len(alive))
         if before is None:
             return None
-        grown, steps = len(alive) - before[1], self._steps - before[0]
+        grown, steps = len(alive) - before[1], self.steps - before[0]
         if self.growing:
             self.growing = grown != 0  # a fixed number is a window that somebody chose
             self.confirmed = self.confirmed or grown > 0

@@ -83,7 +83,7 @@ class WatchingMode(TorchFunctionMode):
                 relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
                 if relay is None:
                     relay = self.recorder.frames.relay(frame)
-                if look is _BACKWARD:
+                if look is _BACKWARD and self.recorder.backward_matters:
                     goes_back = self._going_back(role, args, kwargs, frame)
         except Exception as fault:
             self.recorder.fault(fault)
@@ -202,7 +202,7 @@ class WatchingMode(TorchFunctionMode):
         """
         if self.quiet:
             return False
-        if self.recorder.writes.last_silent >= 0:
+        if self.recorder.last_silent >= 0:
             try:
                 with _unseen():
                     self.before_backward(role, args, kwargs, frame)
@@ -221,7 +221,7 @@ class WatchingMode(TorchFunctionMode):
         elif role is _IGNORE and _is_property(func) and op not in _WARNING:
             look = _FACT
         if op in HOOKS:
-            self.recorder.code_in_backward = True
+            self.recorder.heed_backward()
         known = role, op, writes, look
         # Functions made on the fly would otherwise live as long as this table.
         if len(self.roles) < _MAX_ROLES:

@@ -255,9 +255,15 @@ class _Engine:
 
 
 def _backward(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
+    """Put in place only when the program first has code of its own run in a backward pass."""
     engine = torch_api.engine()
-    if engine is not None:
-        patches.set(torch.autograd.Variable, torch_api.ENGINE, _Engine(engine, recorder, current))
+
+    def put_in_place() -> None:
+        if engine is not None:
+            stand_in = _Engine(engine, recorder, current)
+            patches.set(torch.autograd.Variable, torch_api.ENGINE, stand_in)
+
+    recorder.when_heeded = put_in_place
 
 
 def _anomaly_stacks(patches: Patches) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
@@ -59,6 +60,9 @@ class Recorder:
         self.step = 1
         self.writes = Writes()
         self.code_in_backward = False  # hooks or custom Functions of the program run in it
+        self.when_heeded: Callable[[], None] = lambda: None
+        self.backward_matters = False  # a backward pass must be looked at before it runs
+        self.last_silent = -1  # when something was last changed behind autograd's back
         # Values made before the last backward() are old: where one of them is used again, the
         # stack is kept. `codes` below this number are theirs.
         self.old_codes = 0
@@ -185,7 +189,7 @@ class Recorder:
         else:
             mode = GRAD_ON if _grad_enabled() else switches.off_because()
             if mode == INSIDE_FUNCTION:
-                self.code_in_backward = True
+                self.heed_backward()
             stack = stack or frames.stack(frame)
         return self.append(
             (
@@ -207,6 +211,16 @@ class Recorder:
     def now(self) -> int:
         """The number that the next event will get."""
         return self.base + len(self.events)
+
+    def heed_backward(self) -> None:
+        """Code of the program's own runs in backward passes: watch what it writes."""
+        if not self.code_in_backward:
+            self.code_in_backward = self.backward_matters = True
+            self.when_heeded()
+
+    def written_silently(self, time: int) -> None:
+        """Something was changed behind autograd's back."""
+        self.last_silent, self.backward_matters = time, True
 
     def append(self, event: tuple[Any, ...]) -> int:
         """Add an event (the fields of `Event`), dropping the oldest if the record is full."""

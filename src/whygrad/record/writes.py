@@ -29,7 +29,6 @@ class Writes:
 
     def __init__(self) -> None:
         self.log: deque[Write] = deque(maxlen=_MAX_WRITES)
-        self.last_silent = -1  # when something was last changed behind autograd's back
         self.used_statistics = False  # batch_norm has kept its running statistics for backward
 
     def add(
@@ -46,7 +45,7 @@ class Writes:
         now = recorder.now
         silent = silent or (not tensor.requires_grad and _is_data(recorder, node))
         if silent:
-            self.last_silent = now
+            recorder.written_silently(now)
         memory = extent(tensor)
         self.log.append(Write(now, *memory, _version(tensor), op, stack, node, silent))
         return stack
@@ -56,7 +55,7 @@ class Writes:
         if torch_api.is_conversion(frame):
             return  # module.to(...), .float(): the same numbers in another place
         stack, now = recorder.frames.stack(frame), recorder.now
-        self.last_silent = now
+        recorder.written_silently(now)
         self.log.append(Write(now, 0, 0, _version(tensor), DATA_WRITE, stack, node, True))
 
 
