@@ -37,25 +37,28 @@ class Keepers:
         self.confirmed = False  # it went on growing after it was told
         self.steps = 0
         self.next_look = _FIRST_LOOK
-        self._before: tuple[int, int] | None = None  # step and count of the last look
+        self._before: tuple[int, int] | None = None  # time and count of the last look
+        self._most = 0  # graphs alive at any look
 
     def look(self) -> Kept | None:
         """It is time to look again: if graphs pile up, tell of them."""
         self.next_look = 2 * self.steps
         borders = self._borders()
         tensors = self._results()
-        alive = self._alive_steps(tensors, borders)
-        before, self._before = self._before, (self.steps, len(alive))
+        alive = len(self._alive_steps(tensors, borders))
+        before, self._before = self._before, (self.recorder.now, alive)
         if before is None:
             return None
-        grown, steps = len(alive) - before[1], self.steps - before[0]
+        grows = alive - before[1] >= _GROWTH * sum(border > before[0] for border in borders)
         if self.growing:
-            self.growing = grown != 0  # a fixed number is a window that somebody chose
-            self.confirmed = self.confirmed or grown > 0
+            self.confirmed = self.confirmed or grows
+            # A number that stays is a window that somebody chose, unless the record itself ends.
+            known = sum(border >= self.recorder.base for border in borders)
+            self.growing = grows or alive >= _GROWTH * known or abs(alive - self._most) > 1
+            self._most = max(self._most, alive)
             return None
-        if len(alive) < _FEWEST or grown < _GROWTH * steps:
-            return None
-        found = self._confirm(tensors, borders)
+        self._most = max(self._most, alive)
+        found = self._confirm(tensors, borders) if grows and alive >= _FEWEST else None
         self.growing = found is not None
         return found
 
