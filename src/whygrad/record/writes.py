@@ -78,9 +78,14 @@ def extent(tensor: Any) -> tuple[int, int]:
     start = _address(tensor)
     if not start:
         return 0, 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * stride for size, stride in steps)
-    return start, start + (last + 1) * tensor.element_size()
+    try:
+        count = tensor.numel()
+        if not tensor.is_contiguous():
+            steps = zip(tensor.shape, tensor.stride(), strict=True)
+            count = 1 + sum((size - 1) * stride for size, stride in steps)
+        return start, start + count * tensor.element_size()
+    except (RuntimeError, NotImplementedError):  # nested tensors have no one stride
+        return start, start + 1
 
 
 def _version(tensor: Any) -> int:
