@@ -6,6 +6,7 @@ import re
 
 from whygrad.diagnose import words
 from whygrad.diagnose.case import Case, is_library
+from whygrad.graph.lifetime import Meeting
 from whygrad.record.events import Change, Pass, SavedValue
 from whygrad.record.ops import HIDDEN_WRITERS, IN_PLACE_DUNDERS, display_name
 from whygrad.session import Related
@@ -171,6 +172,13 @@ def failing_call(case: Case) -> str:
     if case.question.kind == "grad-raised":
         return f"`torch.autograd.grad({root}, ...)`"
     return f"`{root}.backward()`"
+
+
+def shared_parameters(case: Case, meeting: Meeting) -> list[str]:
+    """The parameters behind the part that two passes have in common, by name."""
+    if case.lifetime is None:
+        return []
+    return case.names(case.lifetime.parameters_of(meeting.shared))
 
 
 def call_of(earlier: Pass) -> str:

@@ -40,7 +40,7 @@ def examine(recorder: Recorder, timeline: Timeline, roots: list[Any], error_text
     freed: set[int] = set()
     saved: list[SavedValue] = []
     memory = Memory(recorder, timeline)
-    for function, event in _functions(recorder, roots):
+    for function, event in functions(recorder, roots):
         if event is not None:
             reached.add(event)
         for name in torch_api.saved_names(function):
@@ -69,7 +69,7 @@ def examine_silently_written(
     memory = Memory(recorder, timeline)
     reached: set[int] = set()
     saved: list[SavedValue] = []
-    for function, event in _functions(recorder, roots):
+    for function, event in functions(recorder, roots):
         if event is None:
             continue
         reached.add(event)
@@ -121,10 +121,12 @@ def _saved_value(
     return SavedValue(event, own_name, name, state, order=order, since=since)
 
 
-def _functions(recorder: Recorder, roots: list[Any]) -> Iterator[tuple[Any, int | None]]:
-    """Every autograd node behind the roots, with the event that made it."""
+def functions(
+    recorder: Recorder, roots: list[Any], seen: set[Any] | None = None
+) -> Iterator[tuple[Any, int | None]]:
+    """Every autograd node behind the roots that was not seen, with the event that made it."""
     waiting = [root.grad_fn for root in roots]
-    seen: set[Any] = set()
+    seen = set() if seen is None else seen
     while waiting and len(seen) < _MAX_WALK:
         function = waiting.pop()
         if function is None or function in seen:
@@ -255,12 +257,12 @@ class Memory:
         """The parameter, or other leaf that wants a gradient, whose memory this is."""
         if self._leaves is None:
             self._leaves = dict(self._known_leaves())
-        return self._leaves.get(_storage(tensor)[0])
+        return self._leaves.get(storage_of(tensor)[0])
 
     def writes_to(self, tensor: Any) -> list[Change]:
         """Every write to a tensor's memory since it was made."""
         node = self.recorder.node_of(tensor)
-        writes = self._writes(-1 if node is None else node, _storage(tensor))
+        writes = self._writes(-1 if node is None else node, storage_of(tensor))
         changes = [Change("call", w.op, w.time, w.stack, w.node) for w in writes]
         return sorted(changes, key=lambda change: change.time)
 
@@ -271,7 +273,7 @@ class Memory:
             if tensor is None:
                 continue
             if isinstance(tensor, Parameter) or (tensor.requires_grad and tensor.is_leaf):
-                start = _storage(tensor)[0]
+                start = storage_of(tensor)[0]
                 if start:
                     yield start, tensors.codes[key] >> 1
 
@@ -301,10 +303,10 @@ def _memory(part: Any) -> tuple[Any, Range]:
     tensor = part.data
     if not isinstance(tensor, torch.Tensor):
         return None, (0, 0)
-    return tensor, _storage(tensor)
+    return tensor, storage_of(tensor)
 
 
-def _storage(tensor: Any) -> Range:
+def storage_of(tensor: Any) -> Range:
     """The addresses of the memory that a tensor shares with its views."""
     try:
         storage = tensor.untyped_storage()

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from types import FrameType
 from typing import Any
 
-from whygrad.record import adoption, torch_api
+from whygrad.record import autopsy, torch_api
 from whygrad.record.events import Event, Kept
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import Timeline
@@ -106,20 +106,11 @@ class Keepers:
         # The newest first: what it holds is not counted again for those behind it.
         for node, tensor in sorted(tensors, key=lambda pair: -pair[0]):
             mine = steps_of.setdefault(node, set())
-            waiting = [tensor.grad_fn]
-            while waiting and len(seen) < _MAX_NODES:
-                function = waiting.pop()
-                if function is None or function in seen:
-                    continue
-                seen.add(function)
-                if type(function).__name__ == "AccumulateGrad":
-                    continue
+            for function, made in autopsy.functions(self.recorder, [tensor], seen):
                 nodes += 1
                 held += _held_bytes(function, memory)
-                made = adoption.event_of(self.recorder, torch_api.node_sequence(function))
                 if made is not None:
                     mine.add(bisect_right(borders, made))
-                waiting += [following for following, _ in function.next_functions]
         steps = set().union(*steps_of.values()) - {len(borders) - 1, len(borders)}
         if len(steps) < _FEWEST:
             return None
@@ -189,13 +180,10 @@ def _held_bytes(function: Any, counted: set[int]) -> int:
             tensor = part.data
             if tensor is None or (tensor.is_leaf and tensor.requires_grad):
                 continue
-            try:
-                storage = tensor.untyped_storage()
-                if storage.data_ptr() not in counted:
-                    counted.add(storage.data_ptr())
-                    total += storage.nbytes()
-            except (RuntimeError, NotImplementedError):
-                continue
+            start, end = autopsy.storage_of(tensor)
+            if start not in counted:
+                counted.add(start)
+                total += end - start
     return total
 
 

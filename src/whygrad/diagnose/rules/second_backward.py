@@ -46,7 +46,7 @@ def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
         location=location(where),
         label=lives.surface_label(case),
         related=related,
-        parameters=_parameters(case, meeting),
+        parameters=lives.shared_parameters(case, meeting),
         why=_why(meeting, root, before),
         checked=[_checked(meeting)],
         fix=_fix(meeting, root, before),
@@ -75,12 +75,6 @@ def _earlier(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     kept = meeting.earlier.retained
     label = "the first time, with the graph retained" if kept else "the first time: it frees"
     return [Related("freed", location(span), label if kept else f"{label} the graph")]
-
-
-def _parameters(case: Case, meeting: Meeting) -> list[str]:
-    if case.lifetime is None:
-        return []
-    return case.names(case.lifetime.parameters_of(meeting.shared))
 
 
 def _why(meeting: Meeting, root: str, before: str) -> str:

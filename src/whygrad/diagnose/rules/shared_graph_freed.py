@@ -60,7 +60,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, first: bool) 
             *_freed(case, meeting, where),
             *lives.surfaced_here(case, where),
         ],
-        parameters=_parameters(case, meeting),
+        parameters=lives.shared_parameters(case, meeting),
         why=f"{lives.call_of(meeting.earlier)} frees the values that the graph kept, as it goes. "
         f"`{root}` goes back through {part} as well, and what its derivatives need is gone.",
         checked=[
@@ -80,7 +80,7 @@ def _part(case: Case, meeting: Meeting) -> str:
         called = (callee_text(span) or "").removeprefix("self.")
         if called.replace(".", "").isidentifier():
             return f"`{called}`"
-    names = _parameters(case, meeting)
+    names = lives.shared_parameters(case, meeting)
     prefix = os.path.commonprefix([name.split(".") for name in names]) if names else []
     if len(names) == 1:
         prefix = prefix[:-1]
@@ -94,12 +94,6 @@ def _part(case: Case, meeting: Meeting) -> str:
     if len(owners) == 1:
         return f"`{owners.pop()}`"
     return f"the graph up to {words.at(span)}" if span is not None else "a part of the graph"
-
-
-def _parameters(case: Case, meeting: Meeting) -> list[str]:
-    if case.lifetime is None:
-        return []
-    return case.names(case.lifetime.parameters_of(meeting.shared))
 
 
 def _shared(case: Case, meeting: Meeting, where: Span) -> list[Related]:

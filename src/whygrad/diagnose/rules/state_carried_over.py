@@ -58,7 +58,7 @@ def _finding(case: Case, meeting: Meeting, where: Span, name: str, entered: Span
             *_freed(case, meeting, where),
             *lives.surfaced_here(case, where),
         ],
-        parameters=_parameters(case, meeting),
+        parameters=lives.shared_parameters(case, meeting),
         why=_why(case, meeting, what, once),
         checked=[_checked(case, meeting)],
         fix=_fix(meeting, where, name, once),
@@ -107,12 +107,6 @@ def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     kept = "went through it, and kept it" if meeting.earlier.retained else "freed it"
     label = f"the earlier {lives.call_of(meeting.earlier)} {kept}"
     return [Related("freed", location(span), label)]
-
-
-def _parameters(case: Case, meeting: Meeting) -> list[str]:
-    if case.lifetime is None:
-        return []
-    return case.names(case.lifetime.parameters_of(meeting.shared))
 
 
 def _why(case: Case, meeting: Meeting, what: str, once: bool) -> str:
