@@ -36,9 +36,7 @@ def spoken_write(op: str, where: Span) -> str:
         return "the index assignment"
     if op == "data=":
         return "the assignment to `.data`"
-    if op in IN_PLACE_DUNDERS or op.endswith("_"):
-        return f"`{op}()`"
-    if op in HIDDEN_WRITERS:
+    if op in IN_PLACE_DUNDERS or op in HIDDEN_WRITERS or op.endswith("_"):
         return f"`{op}()`"
     return f"`{op}(inplace=True)`" if has_flag(op) else f"`{op}(out=...)`"
 
@@ -67,6 +65,10 @@ def changed_name(span: Span, op: str = "") -> str:
     """The written variable as the source calls it, or just what it is."""
     name = written_name(span, op)
     return f"`{name}`" if name and len(name) <= 40 else "the value"
+
+
+def same_place(one: Span, other: Span) -> bool:
+    return one.file == other.file and one.extent == other.extent
 
 
 def callers(case: Case, stack: int, other: int, label: str) -> list[Related]:
@@ -198,6 +200,6 @@ def surface_label(case: Case) -> str:
 def surfaced_here(case: Case, where: Span | None) -> list[Related]:
     """Where torch complained, unless that is the finding's own place."""
     surface = case.surface
-    if surface is None or (where is not None and surface.extent == where.extent):
+    if surface is None or (where is not None and same_place(surface, where)):
         return []
     return [Related("surfaced", location(surface), surface_label(case))]

@@ -50,37 +50,40 @@ class Asker:
     ) -> None:
         """A watched call raised RuntimeError."""
         text = str(error)
-        kind: QuestionKind
+        backward = role is Role.BACKWARD or role is Role.GRAD
+        refused = failures.is_refused_write(text)
+        if not (backward or refused or failures.INFERENCE in text):
+            return
+        stack = self.recorder.frames.stack(frame)
+        key = (f"{role.name}:{type(error).__name__}:{text[:60]}", stack)
+        if key not in self.repeated and len(self.repeated) >= _MAX_FAILURES:
+            return
+        self.repeated[key] = self.repeated.get(key, 0) + 1
+        if self.repeated[key] > 1:
+            return
+        kind: QuestionKind = "operation-raised"
+        roots: list[Any] = []
+        targets: list[Any] = []
         found: Autopsy | None = None
         changes: list[Change] = []
         raised_at = 0
-        if role is Role.BACKWARD or role is Role.GRAD:
+        if backward:
             kind = "backward-raised" if role is Role.BACKWARD else "grad-raised"
-            roots, targets = failures.roots_of(role, args, kwargs), []
+            roots = failures.roots_of(role, args, kwargs)
             if role is Role.GRAD:
                 targets = failures.tensors(args[1:2] or (kwargs or {}).get("inputs"))
             if autopsy.concerns_saved_values(text):
                 # A checkpoint that computes again has a backward() of its own inside this one.
                 inner = failures.inner_roots(error)
                 found = autopsy.examine(self.recorder, self.timeline, [*roots, *inner], text)
-            if failures.is_refused_write(text):
+            if refused:
                 raised_at = self._raised_inside(error)
-        elif failures.is_refused_write(text):
-            kind, roots, targets = "operation-raised", [], failures.refused(text, args, kwargs)
+        elif refused:
+            targets = failures.refused(text, args, kwargs)
             memory = autopsy.Memory(self.recorder, self.timeline)
             changes = [change for tensor in targets for change in memory.writes_to(tensor)]
-        elif failures.INFERENCE in text:
-            kind, roots = "operation-raised", []
-            targets = failures.inference_tensors(args, kwargs)
         else:
-            return
-        stack = self.recorder.frames.stack(frame)
-        key = (f"{kind}:{type(error).__name__}:{text[:60]}", stack)
-        if key not in self.repeated and len(self.repeated) >= _MAX_FAILURES:
-            return
-        self.repeated[key] = self.repeated.get(key, 0) + 1
-        if self.repeated[key] > 1:
-            return
+            targets = failures.inference_tensors(args, kwargs)
         self._asked_about.add(text)
         self.ask(
             kind,

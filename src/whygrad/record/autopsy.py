@@ -36,13 +36,10 @@ def concerns_saved_values(text: str) -> bool:
 
 def examine(recorder: Recorder, timeline: Timeline, roots: list[Any], error_text: str) -> Autopsy:
     """Look at the graph behind tensors whose backward() has just failed."""
-    reached: set[int] = set()
     freed: set[int] = set()
     saved: list[SavedValue] = []
     memory = Memory(recorder, timeline)
     for function, event in functions(recorder, roots):
-        if event is not None:
-            reached.add(event)
         for name in torch_api.saved_names(function):
             parts = torch_api.raw_saved(function, name)
             text = torch_api.complaint(function, name) if parts else ""
@@ -56,7 +53,7 @@ def examine(recorder: Recorder, timeline: Timeline, roots: list[Any], error_text
                 saved.append(value)
     if _STALE in error_text and not any(value.changes for value in saved):
         saved += memory.by_message(error_text)
-    return _autopsy(reached, saved, freed, recorder, timeline)
+    return _autopsy(saved, freed, recorder, timeline)
 
 
 def examine_silently_written(
@@ -67,12 +64,10 @@ def examine_silently_written(
     if not _reaches_before(recorder, roots, since):
         return None
     memory = Memory(recorder, timeline)
-    reached: set[int] = set()
     saved: list[SavedValue] = []
     for function, event in functions(recorder, roots):
         if event is None:
             continue
-        reached.add(event)
         if adoption.time_of(recorder, torch_api.node_sequence(function)) >= since:
             continue
         for name in torch_api.saved_names(function):
@@ -82,15 +77,11 @@ def examine_silently_written(
             value = _saved_value(recorder, function, event, name, "overwritten")
             if memory.silently_changed(value, parts) and not torch_api.complaint(function, name):
                 saved.append(value)
-    return _autopsy(reached, saved, set(), recorder, timeline) if saved else None
+    return _autopsy(saved, set(), recorder, timeline) if saved else None
 
 
 def _autopsy(
-    reached: set[int],
-    saved: list[SavedValue],
-    freed: set[int],
-    recorder: Recorder,
-    timeline: Timeline,
+    saved: list[SavedValue], freed: set[int], recorder: Recorder, timeline: Timeline
 ) -> Autopsy:
     saved.sort(key=lambda value: -value.order)
     steps = [(step.time, frozenset(nodes)) for step, nodes in timeline.moved()]
@@ -101,7 +92,6 @@ def _autopsy(
         if write.node in sources and sources[write.node].parameter
     ]
     return Autopsy(
-        reached=frozenset(reached),
         saved=saved,
         freed=frozenset(freed),
         passes=list(timeline.passes),
@@ -140,20 +130,27 @@ def functions(
 
 def _reaches_before(recorder: Recorder, roots: list[Any], time: int) -> bool:
     """Whether the record says that something behind the roots was computed before a time."""
+    nodes = [node for root in roots if (node := recorder.node_of(root)) is not None]
+    return any(inputs and node < time for node, inputs in recorded_behind(recorder, nodes))
+
+
+def recorded_behind(
+    recorder: Recorder, nodes: Iterable[int]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Every recorded operation with gradient behind some nodes, these included, and its inputs."""
     events, base = recorder.events, recorder.base
-    waiting = [node for root in roots if (node := recorder.node_of(root)) is not None]
+    waiting = list(nodes)
     seen = set(waiting)
-    while waiting:
+    while waiting and len(seen) < _MAX_WALK:
         index = waiting.pop() - base
         if not 0 <= index < len(events) or not events[index][_LIVE]:
             continue
-        if index + base < time and events[index][_INPUTS]:
-            return True
-        for node in events[index][_INPUTS]:
+        inputs: tuple[int, ...] = events[index][_INPUTS]
+        yield index + base, inputs
+        for node in inputs:
             if node not in seen:
                 seen.add(node)
                 waiting.append(node)
-    return False
 
 
 class Memory:
@@ -312,5 +309,5 @@ def storage_of(tensor: Any) -> Range:
         storage = tensor.untyped_storage()
         start = storage.data_ptr()
         return start, start + storage.nbytes()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:  # sparse and other tensors without one
         return 0, 0

@@ -81,7 +81,7 @@ class Pass(NamedTuple):
     number: int  # how many backward() calls there had been
 
 
-ChangeKind = Literal["call", "step", "data", "unseen"]
+ChangeKind = Literal["call", "step", "data"]
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Change:
     node: int | None = None  # of what was changed, until then
 
 
-SavedState = Literal["stale", "freed", "detached", "overwritten"]
+SavedState = Literal["stale", "detached", "overwritten"]
 
 
 @dataclass(slots=True)
@@ -117,7 +117,6 @@ class SavedValue:
 class Autopsy:
     """What autograd's own graph looked like when a backward() failed, or was about to err."""
 
-    reached: frozenset[int]  # events behind the roots, as autograd has them
     saved: list[SavedValue]  # what is not as it was kept
     freed: frozenset[int]  # events whose values autograd has let go of
     passes: list[Pass]  # earlier ones, oldest first

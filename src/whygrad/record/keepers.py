@@ -20,8 +20,7 @@ from whygrad.record.timeline import Timeline
 _FIRST_LOOK = 8
 _FEWEST = 6  # graphs alive before it is worth a word
 _GROWTH = 0.7  # graphs more per step
-_MAX_NODES = 100_000
-_LIVE, _INPUTS, _SITE = (Event._fields.index(name) for name in ("live", "inputs", "site"))
+_SITE = Event._fields.index("site")
 _KEYED = (defaultdict, OrderedDict)
 _CONTAINERS = (list, tuple, dict, set, deque, *_KEYED)
 _MAX_DEPTH, _MAX_BREADTH = 4, 64  # of the search for who holds a result
@@ -81,20 +80,8 @@ class Keepers:
 
     def _alive_steps(self, tensors: list[tuple[int, Any]], borders: list[int]) -> set[int]:
         """The steps whose operations the record sees behind these tensors."""
-        events, base = self.recorder.events, self.recorder.base
-        waiting = [node for node, _ in tensors]
-        seen = set(waiting)
-        steps: set[int] = set()
-        while waiting and len(seen) < _MAX_NODES:
-            index = waiting.pop() - base
-            if not 0 <= index < len(events) or not events[index][_LIVE]:
-                continue
-            if events[index][_INPUTS]:
-                steps.add(bisect_right(borders, index + base))
-            for node in events[index][_INPUTS]:
-                if node not in seen:
-                    seen.add(node)
-                    waiting.append(node)
+        behind = autopsy.recorded_behind(self.recorder, [node for node, _ in tensors])
+        steps = {bisect_right(borders, node) for node, inputs in behind if inputs}
         return steps - {len(borders) - 1, len(borders)}
 
     def _confirm(self, tensors: list[tuple[int, Any]], borders: list[int]) -> Kept | None:
@@ -145,31 +132,23 @@ class Keepers:
 
     def _newest_link(self, end: int, borders: list[int]) -> int:
         """The latest operation behind a result that ties a step to one before it."""
-        events, base = self.recorder.events, self.recorder.base
-        for node in sorted(self._behind([(end, None)]) | {end}, reverse=True):
-            if not 0 <= node - base < len(events) or not events[node - base][_LIVE]:
-                continue
-            step = bisect_right(borders, node)
-            for feeder in events[node - base][_INPUTS]:
-                held = 0 <= feeder - base < len(events) and events[feeder - base]
-                if held and held[_LIVE] and held[_INPUTS] and bisect_right(borders, feeder) < step:
-                    return node
-        return end
+        behind = dict(autopsy.recorded_behind(self.recorder, [end]))
+        links = [
+            node
+            for node, inputs in behind.items()
+            if any(behind.get(i) and _is_earlier(borders, i, node) for i in inputs)
+        ]
+        return max(links, default=end)
 
     def _behind(self, tensors: list[tuple[int, Any]]) -> set[int]:
         """The nodes from which some living result was computed."""
-        events, base = self.recorder.events, self.recorder.base
-        waiting = [node for node, _ in tensors]
-        seen: set[int] = set()
-        while waiting:
-            index = waiting.pop() - base
-            if not 0 <= index < len(events):
-                continue
-            for node in events[index][_INPUTS]:
-                if node not in seen:
-                    seen.add(node)
-                    waiting.append(node)
-        return seen
+        behind = autopsy.recorded_behind(self.recorder, [node for node, _ in tensors])
+        return {node for _, inputs in behind for node in inputs}
+
+
+def _is_earlier(borders: list[int], node: int, other: int) -> bool:
+    """Whether a node belongs to an earlier step than another."""
+    return bisect_right(borders, node) < bisect_right(borders, other)
 
 
 def _held_bytes(function: Any, counted: set[int]) -> int:

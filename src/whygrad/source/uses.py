@@ -70,7 +70,7 @@ def _collect(node: ast.AST | None, file: str, found: list[str]) -> None:
 
 
 def _is_own_member(func: ast.Attribute) -> bool:
-    """`self.layer(x)` and `model.layer(x)`: what is called is a part, not a value."""
+    """`self.layer(x)`: what is called is a part, not a value."""
     return isinstance(func.value, ast.Name) and func.value.id in ("self", "cls")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import words
+from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case, is_library
 from whygrad.record.events import Kept
 from whygrad.session import Edit, Finding, Fix, Related
@@ -48,7 +48,7 @@ def _finding(
     held, what = _held(kept, where, store), _what(store, where)
     title = f"{held} keeps the graphs of past steps alive ({kept.steps} so far)"
     related = []
-    if made is not None and made.extent != where.extent:
+    if made is not None and not lives.same_place(made, where):
         related.append(Related("created", location(made), "what is stored carries its graph"))
     return Finding(
         code=CODE,

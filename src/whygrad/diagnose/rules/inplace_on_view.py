@@ -137,7 +137,7 @@ def _made_words(case: Case, maker: int | None) -> str:
 
 def _made(case: Case, kind: str, maker: int | None, where: Span) -> list[Related]:
     span = case.places.node_span(maker) if maker is not None else None
-    if span is None or span.extent == where.extent:
+    if span is None or lives.same_place(span, where):
         return []
     label = "the hooked layer's output" if kind == "hook" else "the view is made here"
     return [Related("created", location(span), label)]

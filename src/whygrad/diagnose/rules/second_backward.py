@@ -34,7 +34,7 @@ def _finding(case: Case, meeting: Meeting, where: Span) -> Finding:
         label = f"`{root}` was made here, {'once' if meeting.repeated else 'for both'}"
         related.append(Related("created", location(made), label))
     entered = entry(case, meeting)[0] if meeting.kind == "contains" else None
-    if entered is not None and entered.extent != where.extent:
+    if entered is not None and not lives.same_place(entered, where):
         label = f"{before}, with its freed graph, becomes part of `{root}` here"
         related.append(Related("used", location(entered), label))
     return Finding(
@@ -70,7 +70,7 @@ def _message(meeting: Meeting) -> str:
 
 def _earlier(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     span = lives.pass_span(case, meeting.earlier)
-    if span is None or span.extent == where.extent:
+    if span is None or lives.same_place(span, where):
         return []
     kept = meeting.earlier.retained
     label = "the first time, with the graph retained" if kept else "the first time: it frees"

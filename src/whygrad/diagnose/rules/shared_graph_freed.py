@@ -98,14 +98,14 @@ def _part(case: Case, meeting: Meeting) -> str:
 
 def _shared(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     span = case.places.node_span(meeting.maker)
-    if span is None or span.extent == where.extent:
+    if span is None or lives.same_place(span, where):
         return []
     return [Related("created", location(span), "the part that both go through ends here")]
 
 
 def _freed(case: Case, meeting: Meeting, where: Span) -> list[Related]:
     span = lives.pass_span(case, meeting.earlier)
-    if span is None or span.extent == where.extent:
+    if span is None or lives.same_place(span, where):
         return []
     return [Related("freed", location(span), "this backward frees it")]
 
