@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any
@@ -13,8 +12,9 @@ from torch.nn import Module
 
 from whygrad.answer import Answer
 from whygrad.diagnose.engine import diagnose
-from whygrad.record import census, torch_api
-from whygrad.record.events import Question
+from whygrad.diagnose.truth import parameter_states, settled
+from whygrad.record import census, looks, torch_api
+from whygrad.record.events import UNRECORDED, ParameterInfo, Question
 from whygrad.source.spans import span_of
 from whygrad.source.tree import expression_at, text_of
 from whygrad.watching import Watch
@@ -155,32 +155,90 @@ def _some_names(leaves: list[Any], watch: Watch | None) -> str:
 
 
 def _ask_module(module: Any, name: str, watch: Watch | None, frame: FrameType) -> Answer:
-    """One line per parameter, and the finding that explains the missing ones."""
-    states = {path: _state(parameter) for path, parameter in module.named_parameters()}
-    if not states:
+    """A row per parameter, and the findings that explain what is wrong with some."""
+    parameters = dict(module.named_parameters())
+    if not parameters:
         return Answer(f"`{name}` has no parameters.")
-    width = max(len(path) for path in states)
-    missing = [p for p in module.parameters() if p.requires_grad and p.grad is None]
-    having = sum(state.startswith("gradient") for state in states.values())
-    rows = [f"{having} of {len(states)} parameters of `{name}` have a gradient", ""]
-    rows += [f"  {path:<{width}}  {state}" for path, state in states.items()]
-    answer = Answer(os.linesep.join(rows), parameters=states)
-    if watch is None:
-        if missing:
-            answer.text += f"{os.linesep * 2}{_HINT}"
-        return answer
-    roots = watch.watcher.asker.roots_since(0)
-    used = [p for p in missing if watch.watcher.recorder.node_of(p) is not None]
-    if used and roots:
-        found = _diagnose(watch, "no-gradient", roots, used, frame)
-        if found is not None:
-            answer.finding, answer.session = found.finding, found.session
+    if watch is not None:
+        answer = _ask_the_record(parameters, watch, frame)
+    else:
+        answer = Answer("")
+        infos = [_seen(*item) for item in parameters.items()]
+        for state in parameter_states(infos, [], {}, limit=len(infos)):
+            answer.parameters[state.name] = state
+            if state.gradient == "none":
+                answer.hint = _HINT
+    having = sum(state.gradient == "flows" for state in answer.parameters.values())
+    answer.text = f"{having} of {len(parameters)} parameters of `{name}` have a gradient"
     return answer
 
 
-def _state(parameter: Any) -> str:
-    if not parameter.requires_grad:
-        return "frozen (requires_grad=False)"
-    if parameter.grad is None:
-        return "no gradient"
-    return f"gradient, norm {float(parameter.grad.detach().norm()):.3g}"
+def _seen(path: str, parameter: Any) -> ParameterInfo:
+    """What a parameter shows by itself."""
+    now = looks.Truth()
+    gradient = parameter.grad if parameter.is_leaf else None
+    size = looks.size_of(gradient)
+    if size is not None:
+        now.saw(size)
+    unreadable = gradient is not None and size is None
+    return ParameterInfo(
+        node=UNRECORDED,
+        name=path,
+        root=0,
+        owner="",
+        module=path.rpartition(".")[0],
+        module_types=(),
+        requires_grad=parameter.requires_grad,
+        has_grad=gradient is not None,
+        in_optimizer=False,
+        shape=() if torch.nn.parameter.is_lazy(parameter) else tuple(parameter.shape),
+        gradient="flows" if unreadable else now.state,
+        norm=now.norm,
+    )
+
+
+def _ask_the_record(parameters: dict[str, Any], watch: Watch, frame: FrameType) -> Answer:
+    """The rows as all looks so far have it, and the findings that name some of them."""
+    recorder, asker = watch.watcher.recorder, watch.watcher.asker
+    truths = watch.parameter_truths()
+    places = settled(truths, recorder.recording())
+    by_node = {info.node: info for info in truths}
+    infos = []
+    for path, parameter in parameters.items():
+        node = recorder.node_of(parameter)
+        known = None if node is None else by_node.get(node)
+        infos.append(_with_latest(known, _seen(path, parameter)))
+    missing = [i.node for i in infos if i.gradient == "none" and i.requires_grad]
+    missing = [node for node in missing if node != UNRECORDED]
+    roots = asker.roots_since(0)
+    found = _diagnose(watch, "no-gradient", roots, missing, frame) if missing and roots else None
+    findings = [finding for finding in watch.findings if not finding.at_end]
+    if found is not None and found.session is not None:
+        findings = [*found.session.findings, *findings]
+    optimizers = {held.number: held.name for held in asker.health.ledger.known}
+    states = parameter_states(infos, findings, optimizers, places, limit=len(infos))
+    names = {state.name for state in states}
+    naming: dict[tuple[str, str, int], Any] = {}
+    for finding in findings:
+        if finding.severity != "info" and names.intersection(finding.parameters):
+            at = finding.location
+            naming.setdefault((finding.code, at.file, at.line), finding)
+    answer = Answer("", parameters=dict(zip(parameters, states, strict=True)))
+    if naming:
+        frozen = {state.name for state in states if state.gradient == "frozen"}
+        explaining = sorted(naming.values(), key=lambda f: frozen.issuperset(f.parameters))
+        answer.session = dataclasses.replace(watch.session(), findings=explaining, sources={})
+        answer.finding = explaining[0]
+    for path, state in answer.parameters.items():
+        state.name = path  # findings use its full name, who asks the one in this module
+    return answer
+
+
+def _with_latest(known: ParameterInfo | None, now: ParameterInfo) -> ParameterInfo:
+    """What earlier looks have shown, and this one."""
+    if known is None:
+        return now
+    if not now.has_grad:
+        return known
+    flowed = known.gradient == "flows" and now.gradient == "zero"
+    return dataclasses.replace(known, gradient="flows" if flowed else now.gradient, norm=now.norm)

@@ -19,6 +19,7 @@ SCHEMA = 1
 Severity = Literal["error", "warning", "info"]
 Symptom = Literal["raises", "silent", "warns"]
 FlowState = Literal["live", "cut", "values", "off"]
+GradientFlow = Literal["flows", "zero", "non-finite", "none", "frozen"]
 
 T = TypeVar("T")
 
@@ -102,6 +103,30 @@ class Finding:
     fix: Fix | None = None
     count: int = 1  # how often it was seen
     first_step: int = 1
+    at_end: bool = False  # certain only when the program has ended: not said before
+
+
+@dataclass
+class ParameterState:
+    """What became of one parameter in the steps that were looked at."""
+
+    name: str
+    shape: list[int]
+    requires_grad: bool = True
+    gradient: GradientFlow = "none"  # `flows` once it was finite and not all zero
+    norm: float | None = None  # largest absolute value of the latest gradient
+    optimizer: str = ""  # class of the optimizer that holds it; empty if none does
+    moved: bool | None = None  # a step has changed it; None if no step was looked at
+    reason: str = ""  # code of the finding that names it, or a few words
+    file: str = ""  # where it was made, if that was seen
+    line: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing to say about it: it is frozen, or it gets a gradient and moves."""
+        if self.gradient == "frozen":
+            return self.reason in ("", "frozen")
+        return self.gradient == "flows" and not self.reason and self.moved is not False
 
 
 @dataclass
@@ -141,6 +166,7 @@ class Session:
     platform: str = ""
     program: Program = field(default_factory=Program)
     findings: list[Finding] = field(default_factory=list)
+    parameters: list[ParameterState] = field(default_factory=list)
     steps: int = 0
     overhead: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -27,6 +27,7 @@ class Settings:
     json: str | None = None
     save: str | None = None
     max_operations: int = 100_000  # the bound of the record
+    watch_step: list[int] = field(default_factory=list)  # steps to follow closely
 
 
 def _is_codes(value: Any) -> bool:
@@ -41,6 +42,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+def _is_steps(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_count(step) for step in value)
+
+
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "select": (_is_codes, "a list of codes"),
     "ignore": (_is_codes, "a list of codes"),
@@ -49,6 +54,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "quiet": (_is_flag, "true or false"),
     "verbose": (_is_flag, "true or false"),
     "max-operations": (_is_count, "a positive whole number"),
+    "watch-step": (_is_steps, "a list of positive whole numbers"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import sys
 import time
@@ -11,10 +12,19 @@ from dataclasses import dataclass, field
 from whygrad._version import __version__
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.engine import diagnose, rank
+from whygrad.diagnose.truth import parameter_states
 from whygrad.graph.flow import FlowGraph
-from whygrad.record.events import Event, Question
+from whygrad.graph.places import Places
+from whygrad.record.events import Event, ParameterInfo, Question
 from whygrad.record.watcher import Watcher, torch_version
-from whygrad.session import ExceptionInfo, Finding, GraphNode, Program, Session
+from whygrad.session import (
+    ExceptionInfo,
+    Finding,
+    GraphNode,
+    ParameterState,
+    Program,
+    Session,
+)
 from whygrad.settings import Settings
 from whygrad.source.ignores import ignored_codes
 from whygrad.source.spans import source_lines
@@ -37,6 +47,8 @@ class Answered:
     missing: dict[str, int] = field(default_factory=dict)  # name -> node, for missing gradients
     frozen: set[int] = field(default_factory=set)  # nodes of what is said to be frozen
     growing: bool = False  # true only as long as more graphs are kept with every step
+    zero: dict[str, int] = field(default_factory=dict)  # name -> node, for gradients of zero
+    unheld: dict[str, int] = field(default_factory=dict)  # name -> node, for what no step moves
     shown: bool = False
 
 
@@ -48,7 +60,9 @@ class Watch:
     ) -> None:
         self.settings = settings or Settings()
         self.on_finding = on_finding
-        self.watcher = Watcher(self._answer, self.settings.max_operations)
+        self.watcher = Watcher(
+            self._answer, self.settings.max_operations, frozenset(self.settings.watch_step)
+        )
         self.watcher.asker.early_report = self._report_early
         self._answered: list[Answered] = []
         self._graph: list[GraphNode] = []
@@ -63,12 +77,20 @@ class Watch:
         """Take all hooks away; harmless when called twice."""
         if self in active:
             active.remove(self)
+            self._ask_for_the_last_time()
         self.watcher.stop()
+
+    def _ask_for_the_last_time(self) -> None:
+        try:
+            self.watcher.asker.at_end()
+        except Exception as fault:
+            self.watcher.recorder.fault(fault)
 
     @property
     def findings(self) -> list[Finding]:
         """What is known so far, most important first."""
         asker = self.watcher.asker
+        flowing, held = asker.health.flowing, asker.health.ledger.held_nodes
         confirmed = []
         for answered in self._answered:
             finding = answered.finding
@@ -76,15 +98,12 @@ class Watch:
                 continue  # frozen for a while only
             if answered.growing and not asker.keepers.growing:
                 continue  # a window of a fixed size, which somebody chose
-            if answered.missing:
-                still = [
-                    name
-                    for name in finding.parameters
-                    if answered.missing.get(name) in asker.still_without
-                ]
-                if not still:
-                    continue  # it was only late: these parameters have had a gradient since
-                finding.parameters = still
+            if not (
+                _narrow(finding, answered.missing, lambda node: node in asker.still_without)
+                and _narrow(finding, answered.zero, lambda node: node not in flowing)
+                and _narrow(finding, answered.unheld, lambda node: node not in held)
+            ):
+                continue  # it was only late: it came to these parameters after all
             repeats = [n for (_, stack), n in asker.repeated.items() if stack == answered.stack]
             if finding.symptom == "raises" and repeats:
                 finding.count = max(finding.count, *repeats)
@@ -122,6 +141,7 @@ class Watch:
             platform=platform.platform(),
             program=Program(argv or [], exit_code, exception),
             findings=findings,
+            parameters=self._states(findings),
             steps=self._steps(),
             overhead=self._overhead(),
             notes=self._notes(),
@@ -130,6 +150,16 @@ class Watch:
         for finding in findings:
             _quote_sources(session, finding)
         return session
+
+    def parameter_truths(self) -> list[ParameterInfo]:
+        """What is known of every parameter."""
+        health = self.watcher.asker.health
+        return health.take_census() if self in active else health.census
+
+    def _states(self, findings: list[Finding]) -> list[ParameterState]:
+        asker, recording = self.watcher.asker, self.watcher.recorder.recording()
+        names = {held.number: held.name for held in asker.health.ledger.known}
+        return parameter_states(asker.health.census, findings, names, Places(recording))
 
     def _steps(self) -> int:
         recorder, asker = self.watcher.recorder, self.watcher.asker
@@ -190,8 +220,15 @@ class Watch:
         missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}
         frozen = {info.node for info in question.parameters if not info.requires_grad}
         frozen &= {nodes[name] for name in finding.parameters if name in nodes}
-        growing = question.kind == "kept-alive"
-        self._answered.append(Answered(finding, question.stack, missing, frozen, growing))
+        answered = Answered(finding, question.stack, missing, frozen)
+        answered.growing = question.kind == "kept-alive"
+        if question.kind == "health":
+            named = {i.name: i for i in question.parameters if i.name in finding.parameters}
+            zero = {name: info.node for name, info in named.items() if info.gradient == "zero"}
+            unheld = {name: info.node for name, info in named.items() if not info.in_optimizer}
+            answered.zero = zero if len(zero) == len(finding.parameters) else {}
+            answered.unheld = unheld if len(unheld) == len(finding.parameters) else {}
+        self._answered.append(answered)
 
     def _wanted(self, finding: Finding) -> bool:
         settings = self.settings
@@ -209,12 +246,21 @@ class Watch:
         findings = self.findings
         session: Session | None = None
         for answered in self._answered:
-            if answered.shown or answered.finding not in findings:
+            if answered.shown or answered.finding.at_end or answered.finding not in findings:
                 continue
             if answered.finding.symptom != "raises" and answered.finding.severity != "info":
-                session = session or self.session()
+                session = session or dataclasses.replace(
+                    self.session(), steps=self.watcher.recorder.step
+                )
                 answered.shown = True
                 self.on_finding(session, answered.finding)
+
+
+def _narrow(finding: Finding, nodes: dict[str, int], holds: Callable[[int], bool]) -> bool:
+    """Leave out the parameters of which a finding is no longer true; False if none is left."""
+    if nodes:
+        finding.parameters = [n for n in finding.parameters if n in nodes and holds(nodes[n])]
+    return bool(finding.parameters) or not nodes
 
 
 def _graph_of(case: Case) -> list[GraphNode]:

@@ -38,7 +38,7 @@ class FakeWatch:
     """Finds `findings` whatever the program does, and keeps a list of the calls it got."""
 
     findings: list[Finding]
-    early: list[Finding]
+    early: list[list[Finding]]  # what becomes sure at the same time, before the program begins
     calls: list[str]
     broken: str  # the beginning of the call that fails
     settings: Any
@@ -49,8 +49,11 @@ class FakeWatch:
 
     def start(self) -> None:
         self._called("start")
-        for found in self.early:
-            self.on_finding(Session(whygrad="0", torch="0"), found)
+        known: list[Finding] = []
+        for step, found in enumerate(self.early, start=3):
+            known += found
+            for one in found:
+                self.on_finding(Session("0", "0", findings=list(known), steps=step), one)
 
     def stop(self) -> None:
         self._called("stop")

@@ -81,80 +81,11 @@ def test_a_syntax_error_is_never_watched(program: Write, watch: Watch, capsys: C
     assert "SyntaxError" in capsys.readouterr().err
 
 
-def test_the_report_goes_to_stderr_after_the_program(
-    program: Write, watch: Watch, capsys: Captured
-) -> None:
-    watch.findings = [finding()]
-    script = program("import sys; print('out'); print('err', file=sys.stderr)")
-    assert main(["run", "--format", "concise", script]) == 0
-    out, err = capsys.readouterr()
-    assert out == "out\n"
-    assert err == "err\nmodel.py:1:1: error[detach-call] detach-call was found\n"
-
-
-def test_the_traceback_comes_before_the_report(
-    program: Write, watch: Watch, capsys: Captured
-) -> None:
-    watch.findings = [finding()]
-    assert main(["run", program("raise ValueError('last words')")]) == 1
-    err = capsys.readouterr().err
-    assert err.index("ValueError: last words") < err.index("error[detach-call]")
-    assert "whygrad/commands" not in err
-
-
-def test_a_program_that_redirects_stderr_does_not_take_the_report_along(
-    program: Write, watch: Watch, capsys: Captured, tmp_path: Path
-) -> None:
-    watch.findings = [finding()]
-    real = sys.stderr
-    try:
-        main(["run", program("import sys; sys.stderr = open('log', 'w'); raise ValueError")])
-        sys.stderr.close()
-    finally:
-        sys.stderr = real
-    assert "error[detach-call]" in capsys.readouterr().err
-    assert (tmp_path / "log").read_text().endswith("ValueError\n")
-
-
-def test_early_findings_are_shown_at_once_and_only_once(
-    program: Write, watch: Watch, capsys: Captured
-) -> None:
-    watch.early = [finding("frozen", 3), finding("frozen", 3)]
-    watch.findings = [finding("detach-call", 1), finding("frozen", 3, count=5)]
-    main(["run", "--format", "concise", program("import sys; print('err', file=sys.stderr)")])
-    assert capsys.readouterr().err.splitlines() == [
-        "",
-        "model.py:3:1: error[frozen] frozen was found",
-        "err",
-        "model.py:1:1: error[detach-call] detach-call was found",
-        "whygrad: 2 findings in all, 1 shown while the program ran",
-    ]
-
-
-def test_when_all_was_shown_early_the_recap_remains(
-    program: Write, watch: Watch, capsys: Captured
-) -> None:
-    watch.early = watch.findings = [finding()]
-    main(["run", "--format", "concise", program()])
-    assert capsys.readouterr().err.splitlines()[2:] == [
-        "whygrad: 1 finding in all, 1 shown while the program ran"
-    ]
-
-
-def test_an_early_finding_that_did_not_last_is_taken_back(
-    program: Write, watch: Watch, capsys: Captured
-) -> None:
-    watch.early = [finding("frozen", 3), finding("frozen", 4)]
-    watch.findings = [finding("frozen", 3)]
-    main(["run", "--format", "concise", program()])
-    recap = capsys.readouterr().err.splitlines()[-1]
-    assert recap.startswith("whygrad: 1 finding in all, 1 shown while the program ran; 1 more")
-
-
 def test_quiet_keeps_the_terminal_empty_and_writes_files(
     program: Write, watch: Watch, capsys: Captured
 ) -> None:
-    watch.early = watch.findings = [finding()]
+    watch.findings = [finding()]
+    watch.early = [watch.findings]
     script = program("raise SystemExit(3)")
     assert main(["run", "-q", "--json", "r.json", "--save", "s.whygrad", script, "a"]) == 3
     assert capsys.readouterr() == ("", "")
@@ -345,7 +276,8 @@ def test_a_fault_while_drawing_leaves_the_files(
         raise RuntimeError("no pen")
 
     monkeypatch.setattr("whygrad.report.stream_options", broken)
-    watch.early = watch.findings = [finding()]
+    watch.findings = [finding()]
+    watch.early = [watch.findings]
     assert main(["run", "--json", "out.json", program()]) == 0
     assert capsys.readouterr().err == (
         "whygrad: internal error while drawing: RuntimeError: no pen\n"

@@ -95,6 +95,32 @@ LIFETIME_ERRORS = {
     "[loss.backward() for loss in [(weight * 2).sum()] * 2]": SECOND_TIME,
     "(loss := t.exp().sum(), torch.autograd.grad(loss, weight), loss.backward())": SECOND_TIME,
 }
+LEFT_BEHIND_ERRORS = {
+    "torch.autograd.grad(s, [weight, nn.Parameter(x)])": (
+        "RuntimeError: The differentiated Tensor at index 1 appears to not have been used"
+    ),
+    "torch.optim.SGD([], lr=0.1)": "ValueError: optimizer got an empty parameter list",
+}
+ORDER_ERRORS = {
+    "nn.utils.clip_grad_value_([weight], 1.0)": "RuntimeError: Expected !nested_tensorlist[0]",
+    "(scaler := torch.amp.GradScaler('cpu'), scaler.scale(s),"
+    " scaler.step(torch.optim.SGD([weight], lr=0.1)))": (
+        "AssertionError: No inf checks were recorded for this optimizer."
+    ),
+    "(scaler := torch.amp.GradScaler('cpu'), scaler.scale(s), scaler.update())": (
+        "AssertionError: No inf checks were recorded prior to update."
+    ),
+}
+SCHEDULER_FIRST = "torch.optim.lr_scheduler.StepLR(torch.optim.SGD([weight], lr=1.0), 1).step()"
+
+
+def error_of(expression: str) -> str:
+    """The type and the text of what `expression` raises; empty if it raises nothing."""
+    try:
+        evaluate(expression)
+    except (RuntimeError, ValueError, AssertionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def step(kind, **options):

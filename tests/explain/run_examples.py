@@ -19,20 +19,25 @@ def gradient_of(expression: str, variables: dict) -> str:
     gradient = eval(expression, variables).grad
     if gradient is None:
         return "none"
+    if gradient.isnan().any():
+        return "nan"
     return "nonzero" if gradient.count_nonzero() else "zero"
 
 
 def outcome(path: str, parameters: list[str], strict: bool) -> dict:
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("error" if strict else "ignore")
+    raised, variables, printed = None, {}, io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
+        warnings.simplefilter("error" if strict else "always")
         try:
             variables = runpy.run_path(path, run_name="__main__")
         except Exception as error:
-            return {"raised": f"{type(error).__name__}: {error}", "gradients": {}}
+            raised, parameters = f"{type(error).__name__}: {error}", []
         finally:
             torch.set_grad_enabled(True)
     return {
-        "raised": None,
+        "raised": raised,
+        "warned": [f"{warning.category.__name__}: {warning.message}" for warning in caught],
+        "printed": printed.getvalue().splitlines(),
         "gradients": {name: gradient_of(name, variables) for name in parameters},
     }
 

@@ -1,9 +1,13 @@
 """Every failing example fails as its page says, and every fixed one is healthy.
 
-A page states the symptom of its example in "What happens", in one of three forms:
+A page states the symptom of its example in "What happens", in one of these forms:
     The example below raises: `start of the error`
+    The example below warns: `start of the warning`
     The example below is silent: `model.part.weight` and `...` get no gradient.
+    The example below is silent: `model.part.weight` gets no gradient but zeros.
+    The example below is silent: `model.part.weight` gets a gradient of NaN.
     The example below is silent: no gradient is missing, ...
+    The example below is silent: it prints `a line` and `...`
 """
 
 import ast
@@ -22,12 +26,20 @@ RUNNER = Path(__file__).with_name("run_examples.py")
 
 
 def symptom(page: explain.Page) -> tuple[str, list[str]]:
-    """("raises", [the error]) or ("is silent", [the parameters without a gradient])."""
+    """What happens and what is quoted: a message, printed lines, parameters without a gradient."""
     text = explain.section(page.text, "What happens")
     (statement,) = re.findall(
-        r"^The example below (raises|is silent):(.*?)(?:\n\n|\Z)", text, re.M | re.S
+        r"^The example below (raises|warns|is silent: it prints|is silent)\b(.*?)(?:\n\n|\Z)",
+        text,
+        re.M | re.S,
     )
     return statement[0], re.findall(r"`([^`]+)`", statement[1])
+
+
+def gradient_named(page: explain.Page) -> str:
+    text = " ".join(explain.section(page.text, "What happens").split())
+    endings = {"no gradient but zeros.": "zero", "a gradient of NaN.": "nan"}
+    return next((state for ending, state in endings.items() if ending in text), "none")
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +79,16 @@ def test_the_failing_example_fails_as_the_page_says(page, outcomes):
         (message,) = quoted
         assert outcome["raised"] is not None
         assert outcome["raised"].startswith(message)
+        return
+    assert outcome["raised"] is None
+    if kind == "warns":
+        (message,) = quoted
+        assert [warning for warning in outcome["warned"] if warning.startswith(message)]
+    elif kind == "is silent: it prints":
+        assert [line for line in quoted if line not in outcome["printed"]] == []
+        assert outcome["warned"] == []
     else:
-        assert outcome["raised"] is None
-        assert outcome["gradients"] == dict.fromkeys(quoted, "none")
+        assert outcome["gradients"] == dict.fromkeys(quoted, gradient_named(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.code)
@@ -77,6 +96,7 @@ def test_the_fixed_example_trains_and_does_not_even_warn(page, outcomes):
     outcome = outcomes[page.code, "fixed"]
     assert outcome["raised"] is None
     assert set(outcome["gradients"].values()) <= {"nonzero"}
+    assert not set(symptom(page)[1]) & set(outcome["printed"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.code)

@@ -10,6 +10,7 @@ from report_odd_sessions import (
     spans_over_lines,
     wide_characters,
 )
+from report_parameter_sessions import cleared_before_the_step, dead_unit_and_left_out_head
 
 from whygrad.session import Edit, ExceptionInfo, Finding, Fix, Program, Related, Session
 
@@ -318,5 +319,7 @@ ALL = (
     spans_over_lines,
     frozen_and_live,
     long_source_lines,
+    cleared_before_the_step,
+    dead_unit_and_left_out_head,
     healthy,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +45,8 @@ def test_every_report_is_valid(build: Callable[[], Session]) -> None:
 def test_keys_of_a_finding() -> None:
     report = to_json(sessions.detach_call())
     assert list(report) == [
-        *("schema", "whygrad", "torch", "program", "findings", "steps", "overhead", "notes"),
+        *("schema", "whygrad", "torch", "program", "findings", "parameters"),
+        *("steps", "overhead", "notes"),
     ]
     finding = report["findings"][0]
     assert finding["related"][1] == {
@@ -88,6 +90,33 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert "NaN" not in draw(session, "json")
 
 
+def test_every_parameter_is_in_the_report() -> None:
+    session = sessions.dead_unit_and_left_out_head()
+    session.parameters[1].file, session.parameters[1].line = "/data/net.py", 7
+    rows = to_json(session)["parameters"]
+    assert [row["name"] for row in rows] == [state.name for state in session.parameters]
+    assert rows[1] == {
+        "name": "encoder.0.weight",
+        "shape": [64, 64],
+        "requires_grad": True,
+        "gradient": "flows",
+        "norm": 0.041267,
+        "optimizer": "AdamW",
+        "moved": True,
+        "reason": "",
+        "file": "/data/net.py",
+        "line": 7,
+    }
+    assert rows[0]["moved"] is None
+    assert [row["norm"] for row in rows if row["gradient"] == "non-finite"] == [None, None]
+
+
+def test_parameters_survive_saving(tmp_path: Path) -> None:
+    session = sessions.cleared_before_the_step()
+    session.save(tmp_path / "saved")
+    assert Session.load(tmp_path / "saved").parameters == session.parameters
+
+
 def drop(key: str) -> Callable[[dict[str, Any]], object]:
     return lambda report: report.pop(key)
 
@@ -116,10 +145,18 @@ def change(**values: Any) -> Callable[[dict[str, Any]], object]:
         lambda report: report["findings"][0]["path"][0].update(state="dead"),
         lambda report: report["findings"][0]["path"][0].update(shape="[32, 64]"),
         lambda report: report["findings"][0]["fix"]["edits"][0].update(line=0),
+        drop("parameters"),
+        lambda report: report["parameters"][0].pop("moved"),
+        lambda report: report["parameters"][0].update(gradient="some"),
+        lambda report: report["parameters"][0].update(norm=-1.0),
+        lambda report: report["parameters"][0].update(moved="yes"),
+        lambda report: report["parameters"][0].update(surprise=True),
     ],
 )
 def test_wrong_reports_are_refused(spoil: Callable[[dict[str, Any]], object]) -> None:
-    report = to_json(sessions.detach_call())
+    session = sessions.detach_call()
+    session.parameters = sessions.dead_unit_and_left_out_head().parameters
+    report = to_json(session)
     VALIDATOR.validate(report)
     spoil(report)
     with pytest.raises(ValidationError):

@@ -36,6 +36,13 @@ SNAPSHOTS: dict[str, tuple[Builder, dict[str, object]]] = {
     "spans_over_lines": (sessions.spans_over_lines, {}),
     "frozen_and_live": (sessions.frozen_and_live, {}),
     "long_source_lines": (sessions.long_source_lines, {}),
+    "cleared_before_the_step": (sessions.cleared_before_the_step, {}),
+    "cleared_before_the_step_verbose": (sessions.cleared_before_the_step, {"verbose": True}),
+    "dead_unit_and_left_out_head": (sessions.dead_unit_and_left_out_head, {}),
+    "dead_unit_and_left_out_head_verbose": (
+        sessions.dead_unit_and_left_out_head,
+        {"verbose": True, "width": 100},
+    ),
     "healthy_verbose": (sessions.healthy, {"verbose": True}),
 }
 

@@ -25,7 +25,15 @@ USAGE = """whygrad run [options] script.py [arguments ...]
        whygrad run [options] -m module [arguments ...]"""
 
 # Options that take a value: what follows one of them is not yet the program.
-VALUED = ("--json", "--save", "--format", "--select", "--ignore", "--max-operations")
+VALUED = (
+    "--json",
+    "--save",
+    "--format",
+    "--select",
+    "--ignore",
+    "--watch-step",
+    "--max-operations",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-v", "--verbose", action="store_true", default=None, help="leave nothing out"
+    )
+    parser.add_argument(
+        "--watch-step",
+        metavar="N",
+        type=_positive,
+        action="append",
+        help="follow the gradients of step N closely, as in the first steps; may be repeated",
     )
     parser.add_argument(
         "--max-operations",

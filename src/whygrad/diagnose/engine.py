@@ -74,6 +74,9 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     owners.settle(question, recording, case.places)
     if question.kind in ("operation-raised", "kept-alive"):
         return case
+    if question.kind == "health":
+        case.roots = question.roots
+        return case
     if question.autopsy is not None:
         return _with_lifetime(case, question.autopsy)
     if question.raised_at:

@@ -9,22 +9,28 @@ from typing import Any
 from whygrad.record import autopsy, census, failures
 from whygrad.record.events import Autopsy, Change, ParameterInfo, Question, QuestionKind
 from whygrad.record.frames import TORCH
+from whygrad.record.health import CLOSE_STEPS, Health
 from whygrad.record.keepers import Keepers
 from whygrad.record.ops import Role
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import OptimizerState, Timeline, is_silent
 
-CLOSE_STEPS = 3  # steps of each optimizer that are looked at closely
 CLOSE_CHECKS = 32  # backward calls looked at closely while something writes behind their back
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
 _MAX_FAILURES = 100  # different ones that are looked into
+_RECENT = 16  # backward passes that a question about health looks back on
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
 
 
 class Asker:
     """Turns failures and missing gradients into questions and hands them on."""
 
-    def __init__(self, recorder: Recorder, answer: Callable[[Question], None]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        answer: Callable[[Question], None],
+        watch_steps: frozenset[int] = frozenset(),
+    ) -> None:
         self.recorder = recorder
         self.answer = answer
         self.backward_count = 0
@@ -33,15 +39,21 @@ class Asker:
         )
         self.timeline = Timeline(recorder)
         self.keepers = Keepers(recorder, self.timeline)
+        self.health = Health(recorder, watch_steps)
+        self.health.ask = self._ask_about_health
         self.had_gradient = self.timeline.trained  # parameters that an optimizer could move
         self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
-        self.has_optimizer = False  # with one, its steps are the time to look, and only then
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
         self._asked = 0
         self._asked_about: set[str] = set()  # error texts
         self._silent_checks = 0
         self.repeated: dict[tuple[str, int], int] = {}
         self.early_report: Callable[[], None] = lambda: None
+
+    @property
+    def has_optimizer(self) -> bool:
+        """With one, its steps are the time to look for missing gradients, and only then."""
+        return bool(self.health.ledger.known)
 
     # --- failures -----------------------------------------------------------------------------
 
@@ -170,11 +182,25 @@ class Asker:
         if role is Role.BACKWARD:
             self.backward_count += 1
         self.timeline.went_back(role, roots, stack, args, kwargs, self.backward_count)
+        if role is Role.BACKWARD:
+            self.health.went_back(self.backward_count, roots, stack)
         if role is Role.BACKWARD and not self.has_optimizer:
             self._check_without_optimizer(roots, stack)
 
     def before_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
-        """backward() is about to run: is what it needs still what it was?
+        """backward() or grad() is about to run."""
+        roots = failures.roots_of(role, args, kwargs)
+        if self.recorder.last_silent >= 0:
+            self._look_for_silent_writes(roots, frame)
+        if role is Role.BACKWARD:
+            self.health.before_backward(roots)
+
+    def after_backward(self, went_through: bool) -> None:
+        """backward() or grad() has ended."""
+        self.health.after_backward(went_through)
+
+    def _look_for_silent_writes(self, roots: list[Any], frame: Any) -> None:
+        """Is what a backward() needs still what it was?
 
         Autograd checks that itself, except for writes that leave its counters alone.
         """
@@ -182,7 +208,6 @@ class Asker:
         checks = self._silent_checks
         if checks > CLOSE_CHECKS and checks & (checks - 1):
             return
-        roots = failures.roots_of(role, args, kwargs)
         found = autopsy.examine_silently_written(self.recorder, self.timeline, roots)
         if found is not None and self._asked < _MAX_ASKED:
             self._asked += 1
@@ -200,8 +225,7 @@ class Asker:
             return
         parameters = census.take(self.recorder)
         if any(info.in_optimizer for info in parameters):
-            self.has_optimizer = True
-            return
+            return  # made before the watch began
         trained = {info.root for info in parameters if info.has_grad}
         missing = [
             info.node
@@ -248,9 +272,9 @@ class Asker:
     def before_step(self, optimizer: Any, frame: Any) -> None:
         """An optimizer is about to step: has each of its parameters ever had a gradient?"""
         state = self.optimizers.get(optimizer)
-        if not self.has_optimizer:
-            self.has_optimizer = True
+        if self._loose:
             self.still_without.difference_update(self._loose)
+            self._loose.clear()
         if state is None:
             state = OptimizerState(weakref.ref(optimizer), type(optimizer).__name__)
             self.optimizers[optimizer] = state
@@ -268,6 +292,7 @@ class Asker:
             state.silent = is_silent(optimizer)
         state.steps += 1
         self.timeline.stepped(state, frame)
+        self.health.before_step(optimizer, self.timeline.steps[-1].stack, frame)
         keepers = self.keepers
         keepers.steps += 1
         if keepers.steps >= keepers.next_look:
@@ -275,6 +300,38 @@ class Asker:
         if state.pending:
             self._check(state, frame)
         state.last_backward = self.backward_count
+
+    def after_step(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        self.health.after_step(optimizer)
+
+    def _ask_about_health(self, final: bool) -> None:
+        """How do the parameters fare? Asked after the first steps, and when something is off."""
+        health, passes = self.health, self.timeline.passes
+        roots = self.roots_since(max(self.backward_count - _RECENT, 0))
+        parameters = health.census if final else health.take_census()
+        self.answer(
+            Question(
+                kind="health",
+                roots=tuple(roots),
+                root_stacks=roots,
+                targets=(),
+                stack=passes[-1].stack if passes else 0,
+                step=self.recorder.step,
+                parameters=parameters,
+                had_gradient=frozenset(self.had_gradient),
+                account=health.ledger.account(final),
+                traces=list(health.traces),
+                sizes=list(health.sizes),
+            )
+        )
+        if not final:
+            self.early_report()
+
+    def at_end(self) -> None:
+        """The program has ended: what was not certain before is now."""
+        if self.health.ledger.acts:
+            self._ask_about_health(final=True)
 
     def _look_for_kept_graphs(self, frame: Any) -> None:
         known = self.keepers.confirmed
@@ -287,6 +344,7 @@ class Asker:
     def forget(self, tensor: Any) -> None:
         """Let go of a tensor altogether: torch refuses to swap tensors with weak references."""
         self.recorder.forget(tensor)
+        self.health.ledger.forget(tensor)
         self._loose = {node: ref for node, ref in self._loose.items() if ref() is not tensor}
         for state in list(self.optimizers.values()):
             if any(ref() is tensor for ref in state.pending):
@@ -326,7 +384,5 @@ class Asker:
                 roots,
                 nodes,
                 recorder.frames.stack(frame),
-                census.take(recorder),
+                self.health.take_census(),
             )
-        if state.steps == CLOSE_STEPS:
-            self.early_report()

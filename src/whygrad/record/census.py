@@ -7,7 +7,6 @@ own list of living objects, at the moment of a question: the running program pay
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,33 +14,66 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from whygrad.record import torch_api
-from whygrad.record.events import ParameterInfo
+from whygrad.record.events import Event, ParameterInfo
+from whygrad.record.keeping import single_leaf
 from whygrad.record.recorder import Recorder
+from whygrad.record.trees import (
+    Hidden,
+    Keeping,
+    Place,
+    Root,
+    deeper,
+    hidden,
+    join,
+    name_owners,
+    outermost,
+    own_parameters,
+)
+
+_OP, _INPUTS = Event._fields.index("op"), Event._fields.index("inputs")
+_MAX_HOPS = 4  # operations between a parameter and what was copied into it
+_OF_DATA = frozenset(["from_numpy", "tensor", "as_tensor", "Tensor", "frombuffer", "from_dlpack"])
+_UNSEEN = 1 << 60  # a parameter that no recorded call has touched
 
 
-@dataclass(slots=True)
-class _Root:
-    module: Any
-    owner: str = ""
+def take(recorder: Recorder, numbers: dict[int, int] | None = None) -> list[ParameterInfo]:
+    """Every parameter of the outermost modules that took part, and of every optimizer.
 
-
-def take(recorder: Recorder) -> list[ParameterInfo]:
-    """Every parameter of the outermost modules that took part, and of every optimizer."""
+    `numbers` are those of the optimizers, by their ids.
+    """
     with torch_api.without_torch_function():
         modules, optimizers = _living()
         groups = [
-            group.get("params", ())
+            (group.get("params", ()), (numbers or {}).get(id(optimizer), -1))
             for optimizer in optimizers
             for group in getattr(optimizer, "param_groups", ())
         ]
-        held = {id(parameter): parameter for group in groups for parameter in group}
+        held = {id(parameter): number for group, number in groups for parameter in group}
         found: dict[int, ParameterInfo] = {}
-        for number, root in enumerate(_outermost(modules, recorder)):
-            _parameters_of(number, root, recorder, held, found)
-        for key, parameter in held.items():
-            if key not in found:
-                found[key] = _info(recorder, parameter, "", -1, "", "", (), True, registered=False)
-        for group in groups:
+        unregistered = hidden(modules, held)
+        roots = [r for r in outermost(modules, unregistered) if _took_part(r, recorder)]
+        name_owners(roots, modules)
+        for number, root in enumerate(roots):
+            for place in root.places:
+                _parameters_of(number, root, place, recorder, held, found)
+        for number, root in enumerate(roots):
+            for place in root.places:
+                _tensors_of(number, root, place, unregistered, recorder, held, found)
+        for group, number in groups:
+            for parameter in group:
+                if id(parameter) not in found:
+                    bare = ParameterInfo(
+                        **_facts(recorder, parameter),
+                        name="",
+                        root=-1,
+                        owner="",
+                        module="",
+                        module_types=(),
+                        in_optimizer=True,
+                        registered=False,
+                        optimizer=number,
+                    )
+                    found[id(parameter)] = bare
             if not any(parameter.requires_grad for parameter in group):
                 for parameter in group:
                     found[id(parameter)].group_frozen = True
@@ -63,9 +95,6 @@ def nodes_of(recorder: Recorder, optimizer: Any) -> set[int]:
     return {node for node in known if node is not None}
 
 
-_UNSEEN = 1 << 60  # a parameter that no recorded call has touched
-
-
 def _living() -> tuple[list[Any], list[Any]]:
     # type() and not isinstance(): proxies answer isinstance() by running code of their own.
     kinds: dict[type, int] = {}
@@ -83,125 +112,111 @@ def _living() -> tuple[list[Any], list[Any]]:
     return modules, optimizers
 
 
-def _outermost(modules: list[Any], recorder: Recorder) -> list[_Root]:
-    """Modules that no other module holds and of which some parameter took part."""
-    inner = {
-        id(child)
-        for module in modules
-        for child in vars(module).get("_modules", {}).values()
-        if child is not None
-    }
-    roots = [_Root(m) for m in modules if id(m) not in inner and _took_part(m, recorder)]
-    _name_owners(roots, modules)
-    return roots
-
-
-def _took_part(root: Any, recorder: Recorder) -> bool:
+def _took_part(root: Root, recorder: Recorder) -> bool:
     return any(
         recorder.node_of(parameter) is not None
-        for module in _submodules(root).values()
-        for parameter in vars(module).get("_parameters", {}).values()
-        if parameter is not None
+        for place in root.places
+        for _, parameter in own_parameters(place.module)
     )
-
-
-def _submodules(root: Any) -> dict[str, Any]:
-    """Dotted path -> module, like named_modules() but without running the program's code."""
-    found: dict[str, Any] = {}
-    seen: set[int] = set()
-    waiting = [("", root)]
-    while waiting:
-        path, module = waiting.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        found[path] = module
-        children = [
-            (f"{path}.{name}" if path else name, child)
-            for name, child in vars(module).get("_modules", {}).items()
-            if child is not None
-        ]
-        waiting += reversed(children)
-    return found
 
 
 def _parameters_of(
     number: int,
-    root: _Root,
+    root: Root,
+    place: Place,
     recorder: Recorder,
-    held: dict[int, Any],
+    held: dict[int, int],
     found: dict[int, ParameterInfo],
 ) -> None:
-    modules = _submodules(root.module)
-    for path, module in modules.items():
-        for name, parameter in vars(module).get("_parameters", {}).items():
-            if parameter is None or id(parameter) in found:
-                continue
-            full = f"{path}.{name}" if path else name
-            types = _types_down_to(path, modules)
-            found[id(parameter)] = _info(
-                recorder,
-                parameter,
-                full,
-                number,
-                root.owner,
-                path,
-                types,
-                id(parameter) in held,
-            )
+    for name, parameter in own_parameters(place.module):
+        if id(parameter) not in found:
+            keeping = deeper(place.kept, name)
+            found[id(parameter)] = _info(number, root, place, name, keeping, recorder, parameter)
+            _note_optimizer(found[id(parameter)], held, parameter)
 
 
-def _types_down_to(path: str, modules: dict[str, Any]) -> tuple[str, ...]:
-    """The classes on the way from the outermost module to the one at `path`."""
-    parts = path.split(".") if path else []
-    steps = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
-    return tuple(type(modules[step]).__name__ if step in modules else "" for step in steps)
+def _tensors_of(
+    number: int,
+    root: Root,
+    place: Place,
+    unregistered: Hidden,
+    recorder: Recorder,
+    held: dict[int, int],
+    found: dict[int, ParameterInfo],
+) -> None:
+    """Tensors that ask for gradients, and parameters of which only a converted copy is kept."""
+    for kept in unregistered.tensors.get(id(place.module), ()):
+        tensor, within = kept.thing, kept.within
+        if not tensor.is_leaf:
+            tensor, within = single_leaf(tensor), "result"
+        if tensor is None or id(tensor) in found or id(tensor) in held:
+            continue
+        training = bool(vars(place.module).get("training", True))
+        keeping = Keeping(kept.where, place.types[-1], within, training)
+        info = _info(number, root, place, kept.where, keeping, recorder, tensor)
+        found[id(tensor)] = info
 
 
 def _info(
+    number: int,
+    root: Root,
+    place: Place,
+    name: str,
+    keeping: Keeping | None,
     recorder: Recorder,
     parameter: Any,
-    name: str,
-    root: int,
-    owner: str,
-    module: str,
-    module_types: tuple[str, ...],
-    in_optimizer: bool,
-    registered: bool = True,
 ) -> ParameterInfo:
-    node = recorder.node_of(parameter)
-    return ParameterInfo(
-        node=_UNSEEN if node is None else node,
-        name=name,
-        root=root,
-        owner=owner,
-        module=module,
-        module_types=module_types,
-        requires_grad=parameter.requires_grad,
-        has_grad=parameter.is_leaf and parameter.grad is not None,
-        in_optimizer=in_optimizer,
-        shape=tuple(parameter.shape) if not _uninitialized(parameter) else (),
-        registered=registered,
+    info = ParameterInfo(
+        **_facts(recorder, parameter),
+        name=join(place.path, name),
+        root=number,
+        owner=root.owner,
+        module=place.path,
+        module_types=place.types,
+        in_optimizer=False,
+        training=bool(vars(root.module).get("training", True)),
     )
+    if keeping is not None:
+        info.registered, info.training = False, keeping.training
+        info.kept_as, info.keeper, info.keeps_in = keeping.path, keeping.keeper, keeping.within
+    return info
+
+
+def _note_optimizer(info: ParameterInfo, held: dict[int, int], parameter: Any) -> None:
+    if id(parameter) in held:
+        info.in_optimizer, info.optimizer = True, held[id(parameter)]
+
+
+def _facts(recorder: Recorder, parameter: Any) -> dict[str, Any]:
+    """What a parameter itself tells, and what the record knows of it."""
+    node = recorder.node_of(parameter)
+    return {
+        "node": _UNSEEN if node is None else node,
+        "requires_grad": parameter.requires_grad,
+        "has_grad": parameter.is_leaf and parameter.grad is not None,
+        "shape": tuple(parameter.shape) if not _uninitialized(parameter) else (),
+        "loaded": node is not None and _is_loaded(recorder, node),
+    }
+
+
+def _is_loaded(recorder: Recorder, node: int) -> bool:
+    """Whether a parameter's values were copied from somewhere, as load_state_dict() does."""
+    source = recorder.sources.get(node)
+    events, base = recorder.events, recorder.base
+    origin = source.origin if source is not None else None
+    copied = False
+    for _ in range(_MAX_HOPS):
+        index = -1 if origin is None else origin - base
+        if not 0 <= index < len(events):
+            return copied
+        op, inputs = events[index][_OP], events[index][_INPUTS]
+        if not inputs:  # made on the spot (zeros, a random draw), unless of data
+            return copied and op in _OF_DATA
+        copied = copied or op == "copy_"
+        # Of a write through `.data` the first input is the memory that it went into.
+        origin = inputs[-1]
+    return copied
 
 
 def _uninitialized(parameter: Any) -> bool:
     return torch.nn.parameter.is_lazy(parameter)
-
-
-def _name_owners(roots: list[_Root], modules: list[Any]) -> None:
-    """The attribute or global variable that holds each outermost module."""
-    if not roots:
-        return
-    wanted = {id(root.module): root for root in roots}
-    ours = {id(modules), id(roots)}
-    for holder in gc.get_referrers(*(root.module for root in roots)):
-        if id(holder) in ours or type(holder) is _Root:
-            continue
-        namespace = holder if type(holder) is dict else getattr(holder, "__dict__", None)
-        if type(namespace) is not dict:
-            continue
-        for name, value in list(namespace.items()):
-            root = wanted.get(id(value))
-            if root is not None and type(name) is str and name.isidentifier():
-                root.owner = root.owner or name

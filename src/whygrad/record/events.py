@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Literal, NamedTuple
 
+from whygrad.record.accounts import Account, GradientState, Sizes, Trace
+
 # Gradient mode at an event: 0 is on; a positive number names the switch that turned it off;
 # these two say that no switch of the program was seen.
 GRAD_ON = 0
@@ -158,6 +160,17 @@ class ParameterInfo:
     shape: tuple[int, ...]
     registered: bool = True  # found through a module, not just as a bare tensor
     group_frozen: bool = False  # the optimizer's parameter group holds nothing that trains
+    gradient: GradientState = "none"  # over all looks so far
+    looks: int = 0  # how many that were, counting those that found a gradient
+    norm: float | None = None  # largest absolute value of the latest gradient
+    moved: bool | None = None  # a step has changed it; None if no step was looked at
+    optimizer: int = -1  # number of the optimizer that holds it
+    # Where it is kept if no module knows of it: "hids[0][0].weight", below a module's attribute.
+    kept_as: str = ""
+    keeper: str = ""  # the class of the module with that attribute
+    keeps_in: str = ""  # what lies between: "list", "tuple", "dict", "" for the attribute itself
+    training: bool = True  # the mode of its outermost module
+    loaded: bool = False  # its values were loaded, or an earlier optimizer had moved it
 
 
 QuestionKind = Literal[
@@ -167,6 +180,7 @@ QuestionKind = Literal[
     "no-gradient",
     "overwritten",
     "kept-alive",
+    "health",
     "asked",
 ]
 
@@ -189,6 +203,9 @@ class Question:
     kept: Kept | None = None
     changes: list[Change] = field(default_factory=list)  # writes to the memory of the targets
     raised_at: int = 0  # the program's own code inside backward() that raised: a hook
+    account: Account | None = None  # for questions of kind "health"
+    traces: list[Trace] = field(default_factory=list)  # of the latest passes that were followed
+    sizes: list[Sizes] = field(default_factory=list)  # oldest first
 
 
 @dataclass(slots=True)

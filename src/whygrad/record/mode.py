@@ -51,6 +51,7 @@ class WatchingMode(TorchFunctionMode):
         recorder: Recorder,
         on_failure: FailureHandler,
         before_backward: BackwardHandler,
+        after_backward: Callable[[bool], None],
         on_backward: BackwardHandler,
     ) -> None:
         super().__init__()
@@ -58,6 +59,7 @@ class WatchingMode(TorchFunctionMode):
         self.switches = ThreadSwitches(recorder.switch_table)
         self.on_failure = on_failure
         self.before_backward = before_backward
+        self.after_backward = after_backward
         self.on_backward = on_backward
         self.quiet = False  # calls are made, and nothing is recorded but writes
         self._paused = self._expecting = self._in_backward = False
@@ -83,7 +85,7 @@ class WatchingMode(TorchFunctionMode):
                 relay = self.relays.get(id(frame.f_code) * CODE_SHIFT + frame.f_lasti)
                 if relay is None:
                     relay = self.recorder.frames.relay(frame)
-                if look is _BACKWARD and self.recorder.backward_matters:
+                if look is _BACKWARD:
                     goes_back = self._going_back(role, args, kwargs, frame)
         except Exception as fault:
             self.recorder.fault(fault)
@@ -95,10 +97,10 @@ class WatchingMode(TorchFunctionMode):
                 kwargs = _past_our_frames(kwargs)
             result = relay(func, args, kwargs or _NO_KWARGS)
             if goes_back:
-                self._came_back()
+                self._came_back(True)
         except BaseException as error:
             if goes_back:
-                self._came_back()
+                self._came_back(False)
             self._failed(role, args, kwargs, error, frame)
             hide_callers(error, 1 if look is _FACT else 2)
             if _getframe(1).f_code is _REENTRY:
@@ -142,6 +144,7 @@ class WatchingMode(TorchFunctionMode):
             recorder.data_set(args[0], args[1], frame, self.switches)
         elif role is Role.GRADIENT:
             recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
+            recorder.when_read(args[0])
         else:
             if role is Role.GRAD:
                 recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
@@ -171,14 +174,19 @@ class WatchingMode(TorchFunctionMode):
             self.quiet = True
             torch_api.push_mode(self)
 
-    def _came_back(self) -> None:
+    def _came_back(self, went_through: bool) -> None:
         if self._expecting:
             self._expecting = False  # it never got as far as the engine
-        else:
+        elif self._in_backward:
             self._in_backward = False
             self.quiet = self._paused
             if not torch_api.pop_mode_if_on_top(self):
                 torch_api.remove_mode(self)
+        try:
+            with _unseen():
+                self.after_backward(went_through)
+        except Exception as fault:
+            self.recorder.fault(fault)
 
     def _record_write(
         self, op: str, writes: bool, args: Any, kwargs: Any, result: Any, frame: Any
@@ -196,20 +204,16 @@ class WatchingMode(TorchFunctionMode):
             self.recorder.fault(fault)
 
     def _going_back(self, role: Role, args: Any, kwargs: Any, frame: Any) -> bool:
-        """Look before a backward(), if something was written that autograd may not notice.
-
-        Returns whether `_came_back` must be called after it.
-        """
+        """Look before a backward(); returns whether `_came_back` must be called after it."""
         if self.quiet:
             return False
-        if self.recorder.last_silent >= 0:
-            try:
-                with _unseen():
-                    self.before_backward(role, args, kwargs, frame)
-            except Exception as fault:
-                self.recorder.fault(fault)
+        try:
+            with _unseen():
+                self.before_backward(role, args, kwargs, frame)
+        except Exception as fault:
+            self.recorder.fault(fault)
         self._expecting = self.recorder.code_in_backward
-        return self._expecting
+        return True
 
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)

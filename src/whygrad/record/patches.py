@@ -79,7 +79,7 @@ Before = Callable[[tuple[Any, ...]], None]
 After = Callable[[tuple[Any, ...], dict[str, Any], Any, FrameType], None]
 
 
-def _stand_in(
+def stand_in(
     recorder: Recorder, original: Any, *, before: Before | None = None, after: After | None = None
 ) -> Any:
     """A function that does what `original` does, with warnings and tracebacks as without us."""
@@ -102,7 +102,7 @@ def _stand_in(
             _note(recorder, lambda: after(args, kwargs, result, frame))
         return result
 
-    return _imitate(stand_in, original)
+    return imitate(stand_in, original)
 
 
 def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
@@ -132,10 +132,10 @@ def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) ->
         (torch.nn.Parameter, "__new__", "Parameter"),
         (torch.autograd.Variable, "__new__", "Variable"),
     ):
-        new = _stand_in(recorder, getattr(owner, name), after=maker(op, 1))
+        new = stand_in(recorder, getattr(owner, name), after=maker(op, 1))
         patches.set(owner, name, staticmethod(new))
-    patches.set(torch.Tensor, "__init__", _imitate(tensor_init, torch.Tensor.__init__))
-    from_numpy = _stand_in(recorder, torch.from_numpy, after=maker("from_numpy", 0))
+    patches.set(torch.Tensor, "__init__", imitate(tensor_init, torch.Tensor.__init__))
+    from_numpy = stand_in(recorder, torch.from_numpy, after=maker("from_numpy", 0))
     patches.set_function(torch, "from_numpy", from_numpy)
 
 
@@ -172,15 +172,8 @@ def _inference_mode(patches: Patches, recorder: Recorder, current: CurrentMode) 
         if mode is not None and mode.switches.inference:
             mode.switches.inference.pop()
 
-    patches.set(context, "__enter__", _imitate(patched_enter, enter))
-    patches.set(context, "__exit__", _imitate(patched_exit, leave))
-
-
-def optimizers_made(patches: Patches, recorder: Recorder, made: Callable[[], None]) -> None:
-    """Tell when the program makes its first optimizer."""
-    begin = torch.optim.Optimizer.__init__
-    replacement = _stand_in(recorder, begin, before=lambda args: made())
-    patches.set(torch.optim.Optimizer, "__init__", replacement)
+    patches.set(context, "__enter__", imitate(patched_enter, enter))
+    patches.set(context, "__exit__", imitate(patched_exit, leave))
 
 
 def _swap_tensors(patches: Patches, recorder: Recorder, forget: Callable[[Any], None]) -> None:
@@ -193,7 +186,7 @@ def _swap_tensors(patches: Patches, recorder: Recorder, forget: Callable[[Any], 
         for tensor in args:
             forget(tensor)
 
-    patches.set_function(torch.utils, "swap_tensors", _stand_in(recorder, swap, before=before))
+    patches.set_function(torch.utils, "swap_tensors", stand_in(recorder, swap, before=before))
 
 
 def _compile(patches: Patches, recorder: Recorder) -> None:
@@ -208,7 +201,7 @@ def _compile(patches: Patches, recorder: Recorder) -> None:
         for stance in filter(None, forced):
             stance.__exit__(None, None, None)
 
-    patches.set_function(torch, "compile", _stand_in(recorder, torch.compile, before=force))
+    patches.set_function(torch, "compile", stand_in(recorder, torch.compile, before=force))
     patches.at_the_end(undo)
     if "torch._dynamo" in sys.modules:
         _note(recorder, force)
@@ -227,7 +220,7 @@ def _fast_paths(patches: Patches, current: CurrentMode) -> None:
         finally:
             torch_api.push_mode(mode)
 
-    replacement = _imitate(without_us, has_torch_function)
+    replacement = imitate(without_us, has_torch_function)
     patches.at_the_end(torch_api.pass_for_builtin(replacement, "aten::has_torch_function"))
     patches.set_function(torch.overrides, "has_torch_function", replacement)
 
@@ -285,7 +278,7 @@ def _anomaly_stacks(patches: Patches) -> None:
                 next(walk), next(walk, None)  # and the first appearance of a function in Python
         return traceback.format_list(reversed(traceback.StackSummary.extract(iter(kept))))
 
-    patches.set_function(torch.fx.traceback, "format_stack", _imitate(without_us, format_stack))
+    patches.set_function(torch.fx.traceback, "format_stack", imitate(without_us, format_stack))
 
 
 def watch_threads(
@@ -303,7 +296,7 @@ def watch_threads(
         finally:
             leave()
 
-    patches.set(threading.Thread, "_bootstrap_inner", _imitate(patched_bootstrap, bootstrap))
+    patches.set(threading.Thread, "_bootstrap_inner", imitate(patched_bootstrap, bootstrap))
 
 
 def around_record_function(
@@ -324,11 +317,11 @@ def around_record_function(
         finally:
             leaving()
 
-    patches.set(context, "__enter__", _imitate(patched_enter, enter))
-    patches.set(context, "__exit__", _imitate(patched_exit, leave))
+    patches.set(context, "__enter__", imitate(patched_enter, enter))
+    patches.set(context, "__exit__", imitate(patched_exit, leave))
 
 
-def _imitate(replacement: Any, original: Any) -> Any:
+def imitate(replacement: Any, original: Any) -> Any:
     """Give a replacement the original's name, text and signature."""
     for name in ("__name__", "__qualname__", "__doc__"):
         setattr(replacement, name, getattr(original, name))

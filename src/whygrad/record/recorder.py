@@ -61,7 +61,8 @@ class Recorder:
         self.writes = Writes()
         self.code_in_backward = False  # hooks or custom Functions of the program run in it
         self.when_heeded: Callable[[], None] = lambda: None
-        self.backward_matters = False  # a backward pass must be looked at before it runs
+        self.when_read: Callable[[Any], None] = lambda tensor: None  # its .grad, by the program
+        self.parameters_made = 0
         self.last_silent = -1  # when something was last changed behind autograd's back
         # Values made before the last backward() are old: where one of them is used again, the
         # stack is kept. `codes` below this number are theirs.
@@ -215,12 +216,12 @@ class Recorder:
     def heed_backward(self) -> None:
         """Code of the program's own runs in backward passes: watch what it writes."""
         if not self.code_in_backward:
-            self.code_in_backward = self.backward_matters = True
+            self.code_in_backward = True
             self.when_heeded()
 
     def written_silently(self, time: int) -> None:
         """Something was changed behind autograd's back."""
-        self.last_silent, self.backward_matters = time, True
+        self.last_silent = time
 
     def append(self, event: tuple[Any, ...]) -> int:
         """Add an event (the fields of `Event`), dropping the oldest if the record is full."""
@@ -366,6 +367,7 @@ class Recorder:
             inputs, evidence = self.exits.behind(data)
         leaf = result.is_leaf and (result.requires_grad or isinstance(result, Parameter))
         if leaf:
+            self.parameters_made += 1
             source = self.sources[self.source(result, frame)]
             source.made_by = op
             source.origin = inputs[0] if inputs and result.requires_grad else None

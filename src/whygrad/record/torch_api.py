@@ -129,6 +129,29 @@ def is_conversion(frame: FrameType) -> bool:
     return frame.f_code is _APPLY_CODE
 
 
+_dispatch_depth: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: False)
+
+
+def may_compute() -> bool:
+    """Whether operations of our own would go unnoticed: by modes, profilers and CUDA graphs."""
+    if _dispatch_depth() or _profiling() or is_tracing():
+        return False
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return True
+    return not (torch.cuda.is_current_stream_capturing() or torch.cuda.get_sync_debug_mode())
+
+
+_foreach_norm: Callable[..., Any] | None = getattr(torch, "_foreach_norm", None)
+
+
+def largest_of_each(tensors: list[Any]) -> list[Any]:
+    """The largest absolute value of each tensor, in one call where torch can do that."""
+    if _foreach_norm is None:
+        return [torch.linalg.vector_norm(tensor, float("inf")) for tensor in tensors]
+    return list(_foreach_norm(tensors, float("inf")))
+
+
 ENGINE = "_execution_engine"
 
 

@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from whygrad.record import patches, torch_api
+from whygrad.record import patches, step_patches, torch_api
 from whygrad.record.asker import Asker
 from whygrad.record.events import Question
 from whygrad.record.mode import WatchingMode
@@ -27,9 +27,14 @@ _OPTIMIZER_WORK = ("Optimizer.step#", "Optimizer.zero_grad#")  # names that torc
 class Watcher:
     """Everything that must be put in place to watch, and taken away after."""
 
-    def __init__(self, answer: Callable[[Question], None], max_operations: int) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Question], None],
+        max_operations: int,
+        watch_steps: frozenset[int] = frozenset(),
+    ) -> None:
         self.recorder = Recorder(max_operations)
-        self.asker = Asker(self.recorder, answer)
+        self.asker = Asker(self.recorder, answer, watch_steps)
         self._thread = threading.local()
         self._patches = patches.Patches()
         self._handles: list[Any] = []
@@ -41,10 +46,11 @@ class Watcher:
         patches.install(self._patches, self.recorder, self.current_mode, self.asker.forget)
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
         patches.around_record_function(self._patches, self._entering, self._resume)
-        patches.optimizers_made(self._patches, self.recorder, self._optimizer_made)
+        step_patches.install(self._patches, self.recorder, self.asker.health.ledger)
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
+            *step_patches.hooks(self.recorder, self.asker.health.ledger),
         ]
         _watching.add(self)
         self._mode = self._enter()
@@ -71,7 +77,11 @@ class Watcher:
     def _enter(self) -> WatchingMode:
         asker = self.asker
         mode = WatchingMode(
-            self.recorder, asker.on_failure, asker.before_backward, asker.on_backward
+            self.recorder,
+            asker.on_failure,
+            asker.before_backward,
+            asker.after_backward,
+            asker.on_backward,
         )
         mode.__enter__()  # type: ignore[no-untyped-call]
         self._thread.mode = mode
@@ -94,9 +104,6 @@ class Watcher:
         if mode is not None:
             torch_api.remove_mode(mode)
             self._thread.mode = None
-
-    def _optimizer_made(self) -> None:
-        self.asker.has_optimizer = True
 
     # --- optimizer steps: one event "these parameters are about to move", and no other ---------
 
@@ -121,6 +128,13 @@ class Watcher:
             self.recorder.fault(fault)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.current_mode() is None:
+            return
+        try:
+            with torch_api.without_torch_function():
+                self.asker.after_step(optimizer)
+        except Exception as fault:
+            self.recorder.fault(fault)
         self.recorder.step += 1
 
     def _pause(self, mode: WatchingMode) -> None:

@@ -47,7 +47,7 @@ class Writes:
         if silent:
             recorder.written_silently(now)
         memory = extent(tensor)
-        self.log.append(Write(now, *memory, _version(tensor), op, stack, node, silent))
+        self.log.append(Write(now, *memory, version(tensor), op, stack, node, silent))
         return stack
 
     def replaced(self, recorder: Recorder, tensor: Any, node: int, frame: FrameType) -> None:
@@ -56,7 +56,7 @@ class Writes:
             return  # module.to(...), .float(): the same numbers in another place
         stack, now = recorder.frames.stack(frame), recorder.now
         recorder.written_silently(now)
-        self.log.append(Write(now, 0, 0, _version(tensor), DATA_WRITE, stack, node, True))
+        self.log.append(Write(now, 0, 0, version(tensor), DATA_WRITE, stack, node, True))
 
 
 def hidden(recorder: Recorder, op: str, args: Any, kwargs: Any, frame: FrameType) -> None:
@@ -88,7 +88,8 @@ def extent(tensor: Any) -> tuple[int, int]:
         return start, start + 1
 
 
-def _version(tensor: Any) -> int:
+def version(tensor: Any) -> int:
+    """Autograd's count of the in-place writes to a tensor."""
     try:
         return int(tensor._version)
     except RuntimeError:  # inference tensors have none

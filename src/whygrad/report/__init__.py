@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from whygrad.report.concise import render_concise
+from whygrad.report.early import render_early, render_withdrawn
 from whygrad.report.github import render_github
 from whygrad.report.json_report import load_schema, render_json, schema_path, to_json
 from whygrad.report.stream import StreamOptions, stream_options
-from whygrad.report.terminal import render, render_finding
+from whygrad.report.terminal import render, render_finding, render_parameters
 from whygrad.session import Session
 
 __all__ = [
@@ -18,7 +19,10 @@ __all__ = [
     "draw",
     "load_schema",
     "render",
+    "render_early",
     "render_finding",
+    "render_parameters",
+    "render_withdrawn",
     "schema_path",
     "stream_options",
     "to_json",

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from whygrad.report.places import span_end
-from whygrad.session import Edit, Finding, Fix, Location, Related, Session, to_plain
+from whygrad.session import (
+    Edit,
+    Finding,
+    Fix,
+    Location,
+    ParameterState,
+    Related,
+    Session,
+    to_plain,
+)
 
 
 def schema_path() -> Path:
@@ -32,6 +41,7 @@ def to_json(session: Session) -> dict[str, Any]:
         "torch": session.torch,
         "program": to_plain(session.program),
         "findings": [_finding(finding) for finding in session.findings],
+        "parameters": [_parameter(state) for state in session.parameters],
         "steps": session.steps,
         # JSON has no way to write what is not finite.
         "overhead": {k: v for k, v in session.overhead.items() if math.isfinite(v)},
@@ -59,6 +69,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "count": finding.count,
         "first_step": finding.first_step,
     }
+
+
+def _parameter(state: ParameterState) -> dict[str, Any]:
+    finite = state.norm is not None and math.isfinite(state.norm)
+    return {**to_plain(state), "norm": state.norm if finite else None}
 
 
 def _span(at: Location) -> dict[str, Any]:

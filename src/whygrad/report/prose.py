@@ -9,6 +9,7 @@ from whygrad.report.places import is_library, place
 from whygrad.session import Finding
 
 INDENT = 5  # the width of "why: " and "fix: "
+MOST_NAMES = 6
 
 _PLAIN_WORD = re.compile(r"[a-z]{2,}[ ,]")
 
@@ -29,6 +30,21 @@ def short_form(finding: Finding, pen: Pen) -> list[str]:
     lines = pen.wrap(f"{label}: {finding.title}{where}", width - 4, first=width) or [label]
     head = pen.paint(finding.severity, label) + lines[0][len(label) :]
     return [head, *("    " + line for line in lines[1:])]
+
+
+def names(finding: Finding, pen: Pen) -> list[str]:
+    """Who silently suffers, where neither the headline nor a path says it."""
+    named = finding.parameters
+    in_path = any(step.kind == "parameter" for step in finding.path)
+    in_headline = all(f"`{name}`" in finding.title for name in named)
+    if finding.symptom == "raises" or in_path or in_headline:
+        return []
+    # A count in place of a single name would save nothing.
+    limit = len(named) if pen.verbose or len(named) == MOST_NAMES + 1 else MOST_NAMES
+    listed = ", ".join(f"`{name}`" for name in named[:limit])
+    if len(named) > limit:
+        listed += f" and {len(named) - limit} more (-v)"
+    return pen.paragraph("parameters:" if len(named) > 1 else "parameter:", listed, indent=INDENT)
 
 
 def why(finding: Finding, pen: Pen) -> list[str]:

@@ -7,11 +7,12 @@ from collections import Counter
 from whygrad.report.excerpt import draw_excerpts
 from whygrad.report.fix import draw_fix
 from whygrad.report.marks import Excerpt, excerpts
+from whygrad.report.parameters import counts, draw_parameters, something_is_wrong
 from whygrad.report.path import draw_path
 from whygrad.report.pen import DEFAULT_WIDTH, NARROWEST, Pen
 from whygrad.report.places import SourceBook
-from whygrad.report.prose import headline, more, short_form, why
-from whygrad.session import Finding, Session
+from whygrad.report.prose import INDENT, headline, more, names, short_form, why
+from whygrad.session import Finding, ParameterState, Session
 
 
 def render(
@@ -37,6 +38,7 @@ def render(
             blocks.append(_draw(finding, book, pen, _link(report_link, number)))
     if notes:
         blocks.append("\n".join(notes))
+    blocks += _parameters(session, pen)
     if len(session.findings) > 1:
         blocks.append(_summary(session, pen))
     if verbose:
@@ -58,6 +60,19 @@ def render_finding(
     pen = _pen(width, color, unicode, verbose)
     number = next((n for n, f in enumerate(session.findings, start=1) if f is finding), 0)
     return _draw(finding, SourceBook(session), pen, _link(report_link, number)) + "\n"
+
+
+def render_parameters(
+    states: list[ParameterState],
+    *,
+    width: int | None = None,
+    color: bool = False,
+    unicode: bool = True,
+    verbose: bool = False,
+) -> str:
+    """The table of parameters alone."""
+    pen = _pen(width, color, unicode, verbose)
+    return "".join(f"{line}\n" for line in draw_parameters(states, pen))
 
 
 def _pen(width: int | None, color: bool, unicode: bool, verbose: bool) -> Pen:
@@ -82,6 +97,7 @@ def _draw(finding: Finding, book: SourceBook, pen: Pen, link: str | None) -> str
     sections = [
         places,
         draw_path(finding, pen),
+        names(finding, pen),
         why(finding, pen),
         draw_fix(finding, book, pen, digits),
         more(finding, pen, link),
@@ -95,6 +111,20 @@ def _digits(finding: Finding, found: list[Excerpt]) -> int:
     for edit in finding.fix.edits if finding.fix else []:
         numbers.append(edit.line + max(len(edit.before), len(edit.after), 1) - 1)
     return len(str(max(numbers)))
+
+
+def _parameters(session: Session, pen: Pen) -> list[str]:
+    """All of them if verbose; a line that counts them where something is wrong with some."""
+    states = session.parameters
+    if not states or not (pen.verbose or something_is_wrong(states, session.findings)):
+        return []
+    counted = counts(states)
+    if not pen.verbose:
+        counted += " (see -v, or `whygrad.why(model)`)"
+    rows = pen.paragraph("all parameters:", counted, indent=INDENT)
+    if pen.verbose:
+        rows += ["", *draw_parameters(states, pen)]
+    return ["\n".join(rows)]
 
 
 def _summary(session: Session, pen: Pen) -> str:

@@ -1,0 +1,307 @@
+"""Parameters whose gradient is always zero, by the operation at which it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from whygrad.diagnose import values
+from whygrad.diagnose.case import Case
+from whygrad.graph.tracing import Death, Followed, is_zero, kind_of
+from whygrad.record.accounts import Range, TraceNode
+from whygrad.record.events import ParameterInfo
+from whygrad.source.spans import Span
+
+STEP, SATURATED, RELU, INIT = "zero-gradient-op", "saturated", "dead-relu", "dead-init"
+_FOLLOWS = ""  # a factor is zero because gradient's end elsewhere made it so
+_PRIORITY = {STEP: 0, SATURATED: 1, RELU: 2, INIT: 3, _FOLLOWS: 4}
+_FEW = 32  # values of which all can be on one side by chance
+
+# Flat everywhere, whatever comes in; the second line replaces values and does not look at them.
+STEPS = frozenset("Round Floor Ceil Trunc Sign Sgn Bernoulli".split())
+OVERWRITES = frozenset("Fill Zero Copy Normal Uniform Exponential LogNormal Cauchy".split())
+_ROUNDED_DIVISIONS = ("DivBackward2", "DivBackward3")
+
+_TINY = 1e-30
+
+
+def _ends(at: tuple[float, float]) -> Callable[[Range], bool]:
+    def check(seen: Range) -> bool:
+        return all(any(abs(v - end) <= _TINY for end in at) for v in (seen.low, seen.high))
+
+    return check
+
+
+# Functions that are flat in part: what their values must be for all of them to be there.
+_OUTPUTS_WHEN_FLAT: dict[str, Callable[[Range], bool]] = {
+    "Tanh": _ends((-1.0, 1.0)),
+    "Sigmoid": _ends((0.0, 1.0)),
+    "Softmax": lambda seen: seen.high == 1 and seen.low in (0, 1),
+    "LogSoftmax": lambda seen: seen.low == seen.high == 0,
+    "Exp": lambda seen: seen.high <= _TINY,
+}
+_INPUTS_WHEN_FLAT: dict[str, Callable[[Range], bool]] = {
+    "Erf": lambda seen: min(abs(seen.low), abs(seen.high)) > 5,
+    **dict.fromkeys(("Softplus", "Gelu", "Silu", "Mish"), lambda seen: seen.high < -5),
+    **dict.fromkeys(("Elu", "Celu"), lambda seen: seen.high < -5),
+}
+# Flat outside of limits that somebody chose. A loss that forgives what is within limits uses
+# the same operations, so they count only if nothing that trains could bring the values back.
+_LIMITS = frozenset(
+    """
+    Clamp ClampMin ClampMax Hardtanh Hardsigmoid Hardswish Hardshrink Softshrink Minimum Maximum
+    """.split()
+)
+_RELUS = frozenset(["Relu", "Threshold"])
+
+
+@dataclass(slots=True)
+class Cause:
+    """Why gradient ends at an operation."""
+
+    code: str
+    culprits: frozenset[int] = frozenset()  # for dead-init: the parameters that are all zero
+
+
+@dataclass(slots=True)
+class DeadEnd:
+    """An operation at which gradient ends, with everything that gets none because of it."""
+
+    code: str
+    passed: Followed
+    death: Death
+    where: Span
+    nodes: list[int] = field(default_factory=list)  # parameters
+    further: list[Death] = field(default_factory=list)  # where other ways of theirs end
+    culprits: set[int] = field(default_factory=set)
+    late: bool = False  # may still change: be sure only at the end
+
+    @property
+    def node(self) -> TraceNode:
+        return self.passed.nodes[self.death.at]
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.node)
+
+
+def dead_ends(case: Case, code: str) -> list[DeadEnd]:
+    """The dead ends of one kind; each parameter belongs to one dead end of one kind at most."""
+    if case.question.kind != "health" or case.question.account is None:
+        return []
+    search = _Search(case)
+    return [end for end in search.found() if end.code == code] if search.stuck else []
+
+
+class _Search:
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        question = case.question
+        written = question.account.written if question.account is not None else frozenset()
+        self.stuck: dict[int, ParameterInfo] = {
+            info.node: info
+            for info in question.parameters
+            if info.gradient == "zero"
+            and info.requires_grad
+            and (info.in_optimizer or info.node in written)
+        }
+        self.flowing = {i.node for i in question.parameters if i.gradient == "flows"}
+        self.passes = [Followed(trace) for trace in question.traces if trace.whole]
+        self._causes: dict[tuple[int, Death], Cause | None] = {}
+
+    def found(self) -> list[DeadEnd]:
+        direct: dict[int, tuple[Followed, dict[Death, Cause]]] = {}
+        following: dict[int, tuple[Followed, dict[Death, Cause]]] = {}
+        for leaf in self.stuck:
+            passed, causes = self._explained(leaf)
+            if passed is None:
+                continue
+            only_follows = all(cause.code == _FOLLOWS for cause in causes.values())
+            (following if only_follows else direct)[leaf] = passed, causes
+        ends: dict[tuple[str, Span | int], DeadEnd] = {}
+        for leaf, (passed, causes) in direct.items():
+            self._add(ends, leaf, passed, causes)
+        for leaf, (passed, causes) in following.items():
+            self._attach(ends, leaf, passed, causes)
+        return _merged_inits([end for end in ends.values() if end.nodes])
+
+    # --- one parameter ------------------------------------------------------------------------
+
+    def _explained(self, leaf: int) -> tuple[Followed | None, dict[Death, Cause]]:
+        """The latest pass to a parameter and why each way to it ends; None if that is open."""
+        mine = [passed for passed in self.passes if leaf in passed.leaves]
+        causes: dict[Death, Cause] = {}
+        for passed in mine:
+            deaths = passed.deaths(leaf)
+            if deaths is None or self._is_content(passed, leaf):
+                return None, {}
+            causes = {}
+            for death in deaths:
+                cause = self._cause(passed, death)
+                if cause is None or (cause.culprits and cause.culprits <= {leaf}):
+                    return None, {}
+                causes[death] = cause
+        return (mine[-1], causes) if mine else (None, {})
+
+    def _is_content(self, passed: Followed, leaf: int) -> bool:
+        """Whether the loss is zero, as it may well be for something that was trained before."""
+        if not is_zero(passed.loss()):
+            return False
+        mine = self.stuck[leaf]
+        held = [i for i in self.case.question.parameters if i.optimizer == mine.optimizer]
+        return any(info.loaded or info.gradient == "flows" for info in held)
+
+    # --- one death ----------------------------------------------------------------------------
+
+    def _cause(self, passed: Followed, death: Death) -> Cause | None:
+        key = id(passed), death
+        if key not in self._causes:
+            self._causes[key] = self._find_cause(passed, death)
+        return self._causes[key]
+
+    def _find_cause(self, passed: Followed, death: Death) -> Cause | None:
+        node = passed.nodes[death.at]
+        kind = kind_of(node)
+        if kind in STEPS or node.function in _ROUNDED_DIVISIONS:
+            return Cause(STEP)
+        if kind in OVERWRITES:
+            return Cause(STEP) if death.place == 0 else None
+        if kind in _RELUS or self._is_relu6(node):
+            return self._relu(passed, death)
+        if kind in _LIMITS:
+            alone = sum(fed >= 0 for fed in node.feeds) == 1
+            return Cause(SATURATED) if alone and self._is_final(passed, death) else None
+        if self._is_flat(passed, death.at):
+            return Cause(SATURATED)
+        return self._zero_factor(passed, death)
+
+    def _is_relu6(self, node: TraceNode) -> bool:
+        event = self.case.graph.event(node.event) if node.event is not None else None
+        seen = node.saved.get("self")
+        return event is not None and event.op == "relu6" and seen is not None and seen.high <= 0
+
+    def _relu(self, passed: Followed, death: Death) -> Cause | None:
+        node = passed.nodes[death.at]
+        gave = node.saved.get("result")
+        if gave is not None and gave.high > 0:
+            return None  # some of it is alive, and what matters there is zero for other reasons
+        zeros = passed.zero_because(node.feeds[0])
+        return Cause(RELU) if zeros is None else self._init(zeros)
+
+    def _is_flat(self, passed: Followed, index: int) -> bool:
+        kind = kind_of(passed.nodes[index])
+        gave, got = passed.output(index), passed.input(index)
+        if kind in _OUTPUTS_WHEN_FLAT:
+            return gave is not None and _OUTPUTS_WHEN_FLAT[kind](gave)
+        return kind in _INPUTS_WHEN_FLAT and got is not None and _INPUTS_WHEN_FLAT[kind](got)
+
+    def _zero_factor(self, passed: Followed, death: Death) -> Cause | None:
+        factor = passed.factor(death)
+        if factor is None:
+            return None
+        zeros = passed.zero_because(factor)
+        if zeros is not None:
+            return self._init(zeros)
+        known = passed.output(factor)
+        return Cause(_FOLLOWS) if known is None or is_zero(known) else None
+
+    def _init(self, zeros: frozenset[int]) -> Cause | None:
+        """Zeros that no gradient comes to stay; others are only a start."""
+        return Cause(INIT, zeros) if zeros <= self.stuck.keys() else None
+
+    def _is_final(self, passed: Followed, death: Death) -> bool:
+        """Whether nothing that trains has a say in the values at an operation."""
+        return not (passed.leaves_below(death.at) & self.flowing)
+
+    # --- putting parameters together ----------------------------------------------------------
+
+    def _add(
+        self,
+        ends: dict[tuple[str, Span | int], DeadEnd],
+        leaf: int,
+        passed: Followed,
+        causes: dict[Death, Cause],
+    ) -> None:
+        deaths = sorted(causes, key=lambda death: (_PRIORITY[causes[death].code], death))
+        first = deaths[0]
+        cause = causes[first]
+        for death in deaths:
+            if causes[death].code == _FOLLOWS and not self._comes_from(passed, death, causes):
+                return
+        where = values.place_of(self.case, passed.nodes[first.at])
+        if where is None:
+            return
+        late = cause.code in (SATURATED, RELU) and self._is_uncertain(passed, first)
+        if late and self._siblings_flow(leaf):
+            return
+        end = ends.setdefault((cause.code, where), DeadEnd(cause.code, passed, first, where))
+        end.nodes.append(leaf)
+        end.culprits |= cause.culprits
+        end.late = end.late or late
+        end.further += [
+            death
+            for death in deaths
+            if causes[death].code != _FOLLOWS and death not in (end.death, *end.further)
+        ]
+
+    def _attach(
+        self,
+        ends: dict[tuple[str, Span | int], DeadEnd],
+        leaf: int,
+        passed: Followed,
+        causes: dict[Death, Cause],
+    ) -> None:
+        """A parameter that is multiplied with what a dead end gives suffers from it as well."""
+        for end in ends.values():
+            if end.passed is passed and all(
+                self._comes_from(passed, death, [end.death]) for death in causes
+            ):
+                end.nodes.append(leaf)
+                return
+
+    def _comes_from(self, passed: Followed, death: Death, sources: Iterable[Death]) -> bool:
+        factor = passed.factor(death)
+        below = passed.below(factor) if factor is not None else set()
+        return any(source.at in below for source in sources if source != death)
+
+    def _is_uncertain(self, passed: Followed, death: Death) -> bool:
+        node = passed.nodes[death.at]
+        seen = next(iter(node.saved.values()), None)
+        return (seen is not None and seen.size < _FEW) or not self._is_final(passed, death)
+
+    def _siblings_flow(self, leaf: int) -> bool:
+        """Whether all else that its module has gets gradient."""
+        mine = self.stuck[leaf]
+        siblings = [
+            info
+            for info in self.case.question.parameters
+            if (info.root, info.module) == (mine.root, mine.module) and info.node != leaf
+        ]
+        return bool(siblings) and all(info.gradient == "flows" for info in siblings)
+
+
+def _merged_inits(ends: list[DeadEnd]) -> list[DeadEnd]:
+    """Zeros that keep each other in place are one finding, wherever they meet."""
+    merged: list[DeadEnd] = []
+    for end in ends:
+        if end.code != INIT:
+            merged.append(end)
+            continue
+        mine = {*end.nodes, *end.culprits}
+        met = [m for m in merged if m.code == INIT and mine & {*m.nodes, *m.culprits}]
+        if not met:
+            merged.append(end)
+            continue
+        first = met[0]
+        for other in (*met[1:], end):
+            first.nodes += [n for n in other.nodes if n not in first.nodes]
+            first.culprits |= other.culprits
+            first.further += [other.death, *other.further]
+        merged = [m for m in merged if m not in met[1:]]
+    return merged
+
+
+def further_steps(end: DeadEnd) -> list[int]:
+    """Operations behind a dead end that are flat everywhere as well."""
+    below = end.passed.below(end.death.at) - {end.death.at}
+    return [i for i in sorted(below) if kind_of(end.passed.nodes[i]) in STEPS]

@@ -1,0 +1,165 @@
+"""Where NaN or infinity came into the gradient, or into the values before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from whygrad.diagnose import values
+from whygrad.diagnose.case import Case
+from whygrad.diagnose.singularities import forward_trouble, trouble
+from whygrad.graph.tracing import Followed, is_finite, kind_of
+from whygrad.record.accounts import Range, Trace
+from whygrad.source.spans import Span
+
+Began = Literal["backward", "forward", "data"]
+
+
+@dataclass(slots=True)
+class Poison:
+    """The first operation to blame in one backward pass."""
+
+    trace: Trace
+    where: Span
+    op: str  # quoted
+    kind: str  # autograd's name
+    began: Began
+    phrase: str = ""  # what it fails at: "of 0"
+    seen: Range | None = None  # the values that did it
+    passed: Followed | None = None
+    at: int = -1
+    loss: float | None = None  # of that pass
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether one value explains it, and not just its size."""
+        return bool(self.phrase) and self.phrase != "overflows"
+
+
+def poisoned_parameters(case: Case) -> list[int]:
+    return [
+        info.node
+        for info in case.question.parameters
+        if info.gradient == "non-finite" and info.requires_grad
+    ]
+
+
+def find(case: Case) -> Poison | None:
+    """The operation to blame in the first pass that went wrong, if that pass was followed."""
+    for trace in case.question.traces:
+        if not all(is_finite(seen) for seen in trace.parameters.values()):
+            return None  # it came from an earlier step
+        passed = Followed(trace)
+        hits = passed.poisoned()
+        if hits:
+            found = _in_backward(case, passed, hits) or _in_forward(case, passed, hits[0])
+            if found is not None:
+                looks = [s.loss for s in case.question.sizes if s.step == trace.step]
+                found.loss = next(iter(looks), None)
+            return found
+    return None
+
+
+def _in_backward(case: Case, passed: Followed, hits: list[int]) -> Poison | None:
+    """An operation that fails although all that it was given is finite."""
+    for index in hits:
+        phrase = trouble(passed, index)
+        if phrase and not _is_bad_below(passed, index):
+            return _poison(case, passed, index, "backward", phrase)
+    return None
+
+
+def _in_forward(case: Case, passed: Followed, hit: int) -> Poison | None:
+    """Follow a value that is not finite down to the operation that made it."""
+    below = passed.below(hit)
+    makers = {index: phrase for index in below if (phrase := forward_trouble(passed, index))}
+    first = [
+        index
+        for index in makers
+        if not (passed.below(index) - {index}) & makers.keys() and not _has_nan(case, passed, index)
+    ]
+    if first:
+        index = min(first, key=lambda index: _event(passed, index))
+        return _poison(case, passed, index, "forward", makers[index])
+    return _in_data(case, passed, below) or _poison(case, passed, hit, "backward", "")
+
+
+def _event(passed: Followed, index: int) -> int:
+    event = passed.nodes[index].event
+    return 1 << 62 if event is None else event
+
+
+def _poison(case: Case, passed: Followed, index: int, began: Began, phrase: str) -> Poison | None:
+    node = passed.nodes[index]
+    where = values.place_of(case, node)
+    if where is None:
+        return None
+    kind = kind_of(node)
+    seen = node.saved.get("other") if kind == "Div" else passed.input(index)
+    op = values.spoken(case, node)
+    return Poison(passed.trace, where, op, kind, began, phrase, seen, passed, index)
+
+
+def _is_bad_below(passed: Followed, index: int) -> bool:
+    """Whether an operand is known to be NaN."""
+    outputs = (passed.output(fed) for fed in passed.nodes[index].feeds if fed >= 0)
+    return any(seen is not None and math.isnan(seen.low) for seen in outputs)
+
+
+def _has_nan(case: Case, passed: Followed, index: int) -> bool:
+    """Whether NaN is known to come into an operation from the operations or the data before it."""
+    if any(
+        (seen := passed.output(other)) is not None and math.isnan(seen.low)
+        for other in passed.below(index) - {index}
+    ):
+        return True
+    return _bad_data(case, passed.trace, [passed.nodes[index].event]) is not None
+
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+def _in_data(case: Case, passed: Followed, indices: set[int]) -> Poison | None:
+    """NaN that comes from values without a gradient: at the line that made them, or uses them."""
+    events = sorted({e for i in indices if (e := passed.nodes[i].event) is not None})
+    found = _bad_data(case, passed.trace, events)
+    if found is None:
+        return None
+    node, user, seen = found
+    made = case.graph.event(node)
+    where = case.places.node_span(node if made is not None else user)
+    if where is None:
+        return None
+    return Poison(passed.trace, where, "", "", "data", "", seen, passed)
+
+
+def _bad_data(
+    case: Case, trace: Trace, events: Sequence[int | None]
+) -> tuple[int, int, Range] | None:
+    """(the first value with NaN that needs no gradient, what uses it, its numbers)."""
+    graph = case.graph
+    for event in events:
+        if event is None:
+            continue
+        for fed in graph.inputs(event):
+            if graph.live(fed) or not (seen := _known_nan(trace, fed)):
+                continue
+            return _first_bad(case, trace, fed, event, seen)
+    return None
+
+
+def _first_bad(
+    case: Case, trace: Trace, node: int, user: int, seen: Range
+) -> tuple[int, int, Range]:
+    for fed in case.graph.inputs(node):
+        known = _known_nan(trace, fed)
+        if known is not None:
+            return _first_bad(case, trace, fed, node, known)
+    return node, user, seen
+
+
+def _known_nan(trace: Trace, node: int) -> Range | None:
+    seen = trace.data.get(node) or trace.values.get(node)
+    return seen if seen is not None and math.isnan(seen.low) else None

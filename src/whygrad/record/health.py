@@ -1,0 +1,281 @@
+"""Watches over training: the first steps of each optimizer closely, later ones at little cost.
+
+Closely means: the ledger is kept, gradients are looked at before each step and parameters after
+it, and the first backward pass is followed through autograd's graph. If something is off, so are
+the next ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from whygrad.record import census, looks
+from whygrad.record.accounts import Sizes, Trace
+from whygrad.record.events import ParameterInfo
+from whygrad.record.ledger import Held, Leaf, Ledger, parameters_of
+from whygrad.record.looks import Truth
+from whygrad.record.probe import Probe, Walk, aftermath
+from whygrad.record.recorder import Recorder
+
+CLOSE_STEPS = 3  # of each optimizer
+_MAX_REOPENED = 8  # times that new parameters make us look closely again
+_MAX_PROBES = 12  # passes followed because something was off
+_MAX_ASKED = 16
+_MAX_TRACES = 6
+_PASSES_WITHOUT_STEP = (4, 16, 64)
+_PASSES_WITHOUT_OPTIMIZER = 64
+_LOOK_EVERY = 16  # steps, where a look has to wait for a device
+_MAX_SIZES = 64
+_MAX_TRUTHS = 100_000
+
+
+class Health:
+    """What gradients and parameters look like, and when somebody should be told."""
+
+    def __init__(self, recorder: Recorder, watch_steps: frozenset[int] = frozenset()) -> None:
+        self.recorder = recorder
+        self.watch_steps = watch_steps
+        self.ledger = Ledger(recorder)
+        self.truths: dict[int, Truth] = {}
+        self.traces: deque[Trace] = deque(maxlen=_MAX_TRACES)
+        self.sizes: deque[Sizes] = deque(maxlen=_MAX_SIZES)
+        self.census: list[ParameterInfo] = []
+        self.ask: Callable[[bool], None] = lambda final: None
+        self.passes = self._number = 0
+        self._until: dict[int, int] = {}  # optimizer's number -> last closely watched step
+        self._made = recorder.parameters_made
+        self._reopened = self._asked = self._probed = 0
+        self._off: set[int] = set()  # parameters with a gradient of zeros, or not finite
+        self._told_non_finite = False
+        self._loss: float | None = None
+        self._leaves: list[Any] = []
+        self._probe: Probe | None = None
+        self._digests: list[tuple[Leaf, Any]] = []
+
+    # --- backward passes ----------------------------------------------------------------------
+
+    def before_backward(self, roots: list[Any]) -> None:
+        """A backward() is about to run."""
+        self.passes += 1
+        close = self.ledger.active
+        named = self.recorder.step in self.watch_steps
+        self._loss = self._value(roots, close or named)
+        diverged = self._loss is not None and not math.isfinite(self._loss)
+        if close:
+            self.ledger.before_pass()
+        follow = named or self._may_follow(diverged)
+        if not (close or follow):
+            return
+        walk = Walk(roots)
+        self._leaves = [tensor for _, tensor in walk.leaves]
+        whole = named or diverged or self._concerns(walk)
+        # The first pass in any case, since a NaN of the first step is everywhere in the second.
+        if follow and walk.complete and (whole or self.passes == 1):
+            self._follow(walk, whole)
+
+    def _value(self, roots: list[Any], close: bool) -> float | None:
+        """The loss, where a look at it has not to wait for a device."""
+        loss = looks.numbers_in(roots[0]) if len(roots) == 1 else None
+        if loss is None or loss.numel() != 1 or loss.is_complex():
+            return None
+        return float(loss) if close or loss.device.type == "cpu" else None
+
+    def _may_follow(self, diverged: bool) -> bool:
+        if self._probed >= _MAX_PROBES or self._told_non_finite:
+            return False
+        return diverged or bool(self._off) or self.passes == 1
+
+    def _concerns(self, walk: Walk) -> bool:
+        """Whether something that was off takes part in a pass."""
+        return any(self.recorder.node_of(tensor) in self._off for _, tensor in walk.leaves)
+
+    def _follow(self, walk: Walk, whole: bool) -> None:
+        self._probed += 1
+        self._probe = Probe(self.recorder, walk, whole)
+        if whole:
+            self._probe.look_at_values()
+        self._probe.install()
+
+    def after_backward(self, went_through: bool) -> None:
+        """It has ended, one way or another."""
+        if self._probe is not None:
+            self._probe.finish()
+        if not went_through:
+            self._probe, self._leaves = None, []
+
+    def went_back(self, number: int, roots: tuple[int, ...], stack: int) -> None:
+        """It went through."""
+        self._number = number
+        probe, self._probe = self._probe, None
+        leaves, self._leaves = self._leaves, []
+        if probe is not None:
+            self.traces.append(probe.trace(number, self.recorder.step))
+        if self._loss is not None:
+            self.sizes.append(Sizes(self.recorder.step, self._loss, None))
+        if not self.ledger.active:
+            return
+        self.ledger.went_back(number, roots, stack, leaves)
+        if self.passes in _PASSES_WITHOUT_STEP and any(h.steps == 0 for h in self.ledger.known):
+            self._look(None, close=True)
+            self._ask()
+        if self.passes > _PASSES_WITHOUT_OPTIMIZER and not self.ledger.known:
+            self.ledger.stop()
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def before_step(self, optimizer: Any, stack: int, frame: FrameType) -> None:
+        """An optimizer is about to step."""
+        ledger = self.ledger
+        held = ledger.made(optimizer, frame)
+        if held is None:
+            return
+        held.steps += 1
+        if self.recorder.parameters_made != self._made:
+            self._reopen()
+        close = held.steps <= self._until.get(held.number, CLOSE_STEPS)
+        if not (close or self._is_time(held, optimizer)):
+            return
+        act = ledger.stepping(optimizer, stack, frame) if close and ledger.active else None
+        sizes = self._look(optimizer, close)
+        if act is not None:
+            act.zeros = sum(size == 0 for size in sizes)
+            self._digests = [
+                (leaf, looks.digest(tensor))
+                for tensor in parameters_of(optimizer)
+                if (leaf := ledger.leaf(tensor)) is not None
+            ]
+
+    def _reopen(self) -> None:
+        """New parameters were made: perhaps no optimizer knows of them."""
+        self._made = self.recorder.parameters_made
+        if self._reopened >= _MAX_REOPENED or not any(h.steps > 1 for h in self.ledger.known):
+            return
+        self._reopened += 1
+        self.ledger.resume()
+        for held in self.ledger.known:
+            self._until[held.number] = max(held.steps - 1, 0) + CLOSE_STEPS
+
+    def _is_time(self, held: Held, optimizer: Any) -> bool:
+        """Whether a lightly watched step is looked at: always where that is cheap."""
+        if self._off or self.recorder.step in self.watch_steps:
+            return True
+        if not held.steps & (held.steps - 1) or held.steps % _LOOK_EVERY == 0:
+            return True
+        first = next(iter(parameters_of(optimizer)), None)
+        return first is not None and first.device.type == "cpu"
+
+    def _look(self, optimizer: Any, close: bool) -> list[float]:
+        """Look at the gradients that the step will use, and at those that no step uses."""
+        tensors = {id(tensor): tensor for tensor in parameters_of(optimizer)}
+        if close:
+            others = [] if optimizer is None else list(self.ledger.optimizers)
+            held = {id(t) for other in others for t in parameters_of(other)}
+            for leaf in list(self.ledger.leaves.values()):
+                tensor = leaf.ref()
+                if tensor is not None and id(tensor) not in held:
+                    tensors[id(tensor)] = tensor
+        having = [t for t in tensors.values() if t.is_leaf and t.grad is not None]
+        if not having:
+            return []
+        found = zip(having, looks.sizes_of([tensor.grad for tensor in having]), strict=True)
+        seen = [(tensor, size) for tensor, size in found if size is not None]
+        sizes = [size for _, size in seen]
+        if not sizes:
+            return []
+        for tensor, size in seen:
+            node, truth = self._truth(tensor)
+            truth.saw(size)
+            if truth.state == "flows":
+                self._off.discard(node)
+            elif close or truth.state == "non-finite":
+                self._off.add(node)
+        finite = all(math.isfinite(size) for size in sizes)
+        self._note_size(max(sizes) if finite else math.inf)
+        if not finite and not self._told_non_finite:
+            followed = self.traces and self.traces[-1].number == self._number
+            if not followed:
+                trace = aftermath(self.recorder, having, self._number, self.recorder.step)
+                self.traces.append(trace)
+        return sizes
+
+    def _note_size(self, largest: float) -> None:
+        step = self.recorder.step
+        if self.sizes and self.sizes[-1].step == step:
+            self.sizes[-1].gradient = largest
+        else:
+            self.sizes.append(Sizes(step, None, largest))
+
+    def _truth(self, tensor: Any) -> tuple[int, Truth]:
+        node = self.recorder.node_of(tensor)
+        if node is None:
+            node = self.recorder.source(tensor, None)
+        truth = self.truths.get(node)
+        if truth is None:
+            truth = Truth()
+            if len(self.truths) < _MAX_TRUTHS:
+                self.truths[node] = truth
+        return node, truth
+
+    def after_step(self, optimizer: Any) -> None:
+        """It has stepped."""
+        held = self.ledger.optimizers.get(optimizer)
+        if held is None:
+            return
+        last = self._until.get(held.number, CLOSE_STEPS)
+        if held.steps <= last and self.ledger.active:
+            self.ledger.stepped(optimizer)
+            self._compare()
+        diverged = self._diverged()
+        if held.steps == last or (diverged and not self._told_non_finite):
+            self._told_non_finite = self._told_non_finite or diverged
+            self._ask()
+        if self.ledger.active and all(
+            h.steps >= self._until.get(h.number, CLOSE_STEPS)
+            for h in self.ledger.known
+            if h.ref() is not None
+        ):
+            self.ledger.stop()
+
+    def _diverged(self) -> bool:
+        latest = self.sizes[-1].gradient if self.sizes else None
+        return latest is not None and not math.isfinite(latest)
+
+    def _compare(self) -> None:
+        """Which parameters has the step changed?"""
+        digests, self._digests = self._digests, []
+        for leaf, before in digests:
+            tensor = leaf.ref()
+            if tensor is None or before is None:
+                continue
+            after, (_, truth) = looks.digest(tensor), self._truth(tensor)
+            if after is not None:
+                truth.moved = bool(truth.moved) or bool(after != before)
+
+    # --- telling ------------------------------------------------------------------------------
+
+    def take_census(self) -> list[ParameterInfo]:
+        """Every parameter by name, with what is known of its gradient."""
+        numbers = {id(o): held.number for o, held in list(self.ledger.optimizers.items())}
+        self.census = census.take(self.recorder, numbers)
+        for info in self.census:
+            truth = self.truths.get(info.node)
+            if not info.requires_grad:
+                info.gradient = "frozen"
+            elif truth is not None:
+                info.gradient, info.norm, info.moved = truth.state, truth.norm, truth.moved
+                info.looks = truth.looks
+        return self.census
+
+    def _ask(self) -> None:
+        if self._asked < _MAX_ASKED:
+            self._asked += 1
+            self.ask(False)
+
+    @property
+    def flowing(self) -> set[int]:
+        """Parameters whose gradient was finite and not zero at some look."""
+        return {node for node, truth in self.truths.items() if truth.flowed}
