@@ -1,9 +1,13 @@
-"""What watching costs: bare, watched and anomaly mode, interleaved in one process.
+"""What watching costs: bare, watched in three ways and anomaly mode, interleaved in one process.
 
     python bench/overhead.py [--rounds 30]
 
-Each round times one training step of each variant on each workload, so that a noisy machine
+Each round times some training steps of each variant on each workload, so that a noisy machine
 disturbs all of them alike. The table shows the median of the ratios to bare within a round.
+
+- closely: the first steps of an optimizer, in which gradients are followed and looked at
+- recorded: the steps after them
+- lightly: from step 256 on, where most steps are not recorded
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from whygrad.record.health import CLOSE_STEPS
+from whygrad.record.tempo import FULL_STEPS
 from whygrad.watching import Watch
 
 Step = Callable[[], None]
+SHOWN = ("closely", "recorded", "lightly")
 
 
 def tiny_mlp() -> Step:
@@ -83,24 +90,57 @@ def timed(step: Step, repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
+def closely(step: Step) -> float:
+    """The first two steps; the third ends with the diagnosis, which happens once."""
+    watch = Watch()
+    watch.start()
+    try:
+        return timed(step, 2)
+    finally:
+        watch.stop()
+
+
+def recorded(step: Step, repeats: int, watch: Watch) -> float:
+    watch.watcher.recorder.step = CLOSE_STEPS + 1  # so that it never gets to rest
+    watch.start()
+    try:
+        return timed(step, repeats)
+    finally:
+        watch.stop()
+
+
+def lightly(step: Step, repeats: int) -> float:
+    watch = Watch()
+    watch.start()
+    try:
+        watch.watcher.recorder.step = FULL_STEPS - CLOSE_STEPS
+        for _ in range(2 * CLOSE_STEPS):
+            step()
+        if not watch.watcher.resting:
+            raise RuntimeError("the steps that should be lightly watched are not")
+        watch.watcher.recorder.step = 2 * FULL_STEPS + 1
+        return timed(step, repeats)
+    finally:
+        watch.stop()
+
+
+def anomaly(step: Step, repeats: int) -> float:
+    with torch.autograd.set_detect_anomaly(True, check_nan=True):
+        return timed(step, repeats)
+
+
 def measure(name: str, rounds: int) -> tuple[float, dict[str, float], dict[str, float]]:
     """(bare seconds, variant -> median ratio, what the record held)."""
     make, repeats = WORKLOADS[name]
     step = make()
     watch = Watch()
-
-    def watched() -> float:
-        watch.start()
-        try:
-            return timed(step, repeats)
-        finally:
-            watch.stop()
-
-    def anomaly() -> float:
-        with torch.autograd.set_detect_anomaly(True, check_nan=True):
-            return timed(step, repeats)
-
-    variants = {"bare": lambda: timed(step, repeats), "whygrad": watched, "anomaly": anomaly}
+    variants: dict[str, Callable[[], float]] = {
+        "bare": lambda: timed(step, repeats),
+        "closely": lambda: closely(step),
+        "recorded": lambda: recorded(step, repeats, watch),
+        "lightly": lambda: lightly(step, repeats),
+        "anomaly": lambda: anomaly(step, repeats),
+    }
     for run in variants.values():
         for _ in range(3):
             run()
@@ -124,15 +164,16 @@ def main() -> None:
     torch.manual_seed(0)
     torch.autograd.set_detect_anomaly(False)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.rounds} rounds\n")
-    header = ("workload", "bare step", "whygrad", "anomaly mode", "operations held", "record")
+    header = ("workload", "bare step", *SHOWN, "anomaly mode", "operations held", "record")
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
     for name in WORKLOADS:
         bare, ratios, held = measure(name, args.rounds)
         operations = held["operations_held"]
         print(
-            f"| {name} | {bare * 1e3:.2f} ms | x{ratios['whygrad']:.2f} "
-            f"| x{ratios['anomaly']:.2f} | {operations:.0f} "
+            f"| {name} | {bare * 1e3:.2f} ms "
+            + "".join(f"| x{ratios[variant]:.2f} " for variant in (*SHOWN, "anomaly"))
+            + f"| {operations:.0f} "
             f"| {held['record_bytes'] / 1e6:.1f} MB |"
         )
 

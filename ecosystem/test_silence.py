@@ -49,7 +49,7 @@ def test_nothing_is_found_as_typed(command: tuple[str, ...], tmp_path: Path) -> 
 def test_a_mistake_among_all_this_is_found(tmp_path: Path) -> None:
     watched = run(["stale_head.py", "vit"], tmp_path / "watched", watched=True)
     (finding,) = watched.judged
-    assert finding.startswith("optimizer-holds-old-parameters in stale_head.py:13: ")
+    assert finding.startswith("optimizer-holds-old-parameters in stale_head.py:14: ")
     assert "classifier" in finding
 
 

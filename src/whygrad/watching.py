@@ -120,10 +120,13 @@ class Watch:
             return
         self.watcher.asker.on_uncaught(error)
         explained = any(answered.finding.symptom == "raises" for answered in self._answered)
-        if "grad" in str(error) and not explained:
-            self._unanswered.append(
-                f"no cause was found for {type(error).__name__}: {str(error).splitlines()[0]}"
-            )
+        if "grad" not in str(error) or explained:
+            return
+        note = f"no cause was found for {type(error).__name__}: {str(error).splitlines()[0]}"
+        if self.watcher.resting:
+            step = self.watcher.recorder.step
+            note += f" (step {step} was not recorded: run again with --watch-step {step})"
+        self._unanswered.append(note)
 
     def session(
         self,

@@ -231,9 +231,11 @@ class _Search:
         where = values.place_of(self.case, passed.nodes[first.at])
         if where is None:
             return
-        late = cause.code in (SATURATED, RELU) and self._is_uncertain(passed, first)
-        if late and self._siblings_flow(leaf):
+        in_part = cause.code in (SATURATED, RELU)  # flat for some values only
+        moving = in_part and not self._is_final(passed, first)
+        if moving and self._siblings_flow(leaf):
             return
+        late = moving or (in_part and self._may_be_chance(passed, first))
         end = ends.setdefault((cause.code, where), DeadEnd(cause.code, passed, first, where))
         end.nodes.append(leaf)
         end.culprits |= cause.culprits
@@ -264,10 +266,14 @@ class _Search:
         below = passed.below(factor) if factor is not None else set()
         return any(source.at in below for source in sources if source != death)
 
-    def _is_uncertain(self, passed: Followed, death: Death) -> bool:
-        node = passed.nodes[death.at]
+    def _may_be_chance(self, passed: Followed, death: Death) -> bool:
+        """Whether few values were seen, and other data may bring others."""
+        node, graph = passed.nodes[death.at], self.case.graph
         seen = next(iter(node.saved.values()), None)
-        return (seen is not None and seen.size < _FEW) or not self._is_final(passed, death)
+        if seen is None or seen.size >= _FEW or node.event is None:
+            return False
+        starts = (n for n in graph.ancestors([node.event]) if not graph.inputs(n))
+        return not all(graph.trainable_leaf(n) for n in starts)
 
     def _siblings_flow(self, leaf: int) -> bool:
         """Whether all else that its module has gets gradient."""

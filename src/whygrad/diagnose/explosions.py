@@ -5,33 +5,44 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Literal
 
 from whygrad.diagnose import poisons, values
 from whygrad.diagnose.case import Case
-from whygrad.graph.tracing import Followed
+from whygrad.graph.tracing import Followed, kind_of
 from whygrad.record.accounts import Sizes
 from whygrad.source.spans import Span
 
-_HUGE = 1e8  # no healthy gradient of a loss in sane units, and on its way up
+_HUGE = 1e8  # for a gradient that has been growing: no sane unit explains it
+_HUGE_LOSS = 1e12
 _LOOKS = 3
-_GROWTH = 1e4  # over the looks in a row, until it overflows
+_GROWTH = 1e4  # over the looks in a row
 _VISITS = 3  # of one line in one pass: a loop
 _ALONG = 1e6  # growth along a pass that is worth a word
 _DOMINANT = 0.6
+_PRODUCTS = frozenset(["Mm", "Addmm", "Bmm", "Baddbmm", "Mul", "Mv", "Convolution"])
 
 
 @dataclass(slots=True)
 class Growth:
-    """Finite looks in a row, each larger than the one before, up to the last finite one."""
+    """Looks in a row, each larger than the one before, up to the last finite one."""
 
-    looks: list[Sizes]
-    overflow: Sizes | None  # the look at which it was no longer finite
+    what: Literal["gradient", "loss"]
+    looks: list[tuple[int, float]]  # step, size
+    overflow: int | None  # the step at which it was no longer finite
 
     @property
     def factor(self) -> float:
-        first = self.looks[0].gradient or 0.0
-        return (self.looks[-1].gradient or 0.0) / first if first else math.inf
+        first = self.looks[0][1]
+        return self.looks[-1][1] / first if first else math.inf
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.looks) >= _LOOKS and self.factor >= _GROWTH
+
+    @property
+    def is_huge(self) -> bool:
+        return self.looks[-1][1] >= (_HUGE if self.what == "gradient" else _HUGE_LOSS)
 
 
 @dataclass(slots=True)
@@ -41,56 +52,73 @@ class Loop:
     where: Span
     op: str
     visits: int
-    factor: float  # in all
+    factor: float | None  # in all, if it was measured
 
 
 def find(case: Case) -> Growth | None:
     """Growth over steps that led to overflow, or is about to."""
-    account = case.question.account
+    account, sizes = case.question.account, case.question.sizes
     if account is None or account.scaled:
         return None
-    growth = _growth(case.question.sizes)
-    if growth is None:
-        return None
-    last = growth.looks[-1].gradient or 0.0
-    if growth.overflow is None:
-        grown = len(growth.looks) > _LOOKS and growth.factor >= _GROWTH
-        return growth if grown and last >= _HUGE else None
-    grown = len(growth.looks) >= _LOOKS and growth.factor >= _GROWTH
-    if not grown and last < _HUGE:
-        return None
-    poison = None if grown and last >= _HUGE else poisons.find(case)
-    return None if poison is not None and poison.is_clear else growth
+    for growth in (_growth(sizes, "gradient"), _growth(sizes, "loss")):
+        if growth is not None and _explodes(case, growth):
+            return growth
+    return None
 
 
-def _growth(sizes: list[Sizes]) -> Growth | None:
-    looks = [look for look in sizes if look.gradient is not None]
-    finite = [look for look in looks if _is_finite(look)]
-    bad = next((look for look in looks if not _is_finite(look)), None)
-    if bad is not None:
-        finite = looks[: looks.index(bad)]
+def _explodes(case: Case, growth: Growth) -> bool:
+    if growth.is_long and growth.is_huge:
+        return True
+    # A single gradient of that size can be all that comes before the overflow.
+    alone = growth.is_huge and growth.what == "gradient"
+    if growth.overflow is None or not (growth.is_long or alone):
+        return False
+    poison = poisons.find(case)
+    return poison is None or not poison.is_clear
+
+
+def _growth(sizes: list[Sizes], what: Literal["gradient", "loss"]) -> Growth | None:
+    finite: list[tuple[int, float]] = []
+    overflow = None
+    for look in sizes:
+        size = look.gradient if what == "gradient" else look.loss
+        if any(n is not None and not math.isfinite(n) for n in (look.gradient, look.loss)):
+            overflow = look.step
+            break
+        if size is not None:
+            finite.append((look.step, abs(size)))
     if not finite:
         return None
     start = len(finite) - 1
-    for at, (before, after) in reversed(list(enumerate(pairwise(finite)))):
-        if (before.gradient or 0) >= (after.gradient or 0):
-            break
-        start = at
-    return Growth(finite[start:], bad)
+    while start and finite[start - 1][1] < finite[start][1]:
+        start -= 1
+    return Growth(what, finite[start:], overflow)
 
 
-def _is_finite(look: Sizes) -> bool:
-    numbers = [n for n in (look.gradient, look.loss) if n is not None]
-    return all(math.isfinite(number) for number in numbers)
-
-
-def loop(case: Case) -> Loop | None:
+def loop(case: Case, growth: Growth) -> Loop | None:
     """The line that makes the gradient grow within one pass, if there is one."""
-    for trace in reversed(case.question.traces):
-        found = _loop(case, Followed(trace)) if trace.nodes else None
-        if found is not None:
-            return found
-    return None
+    passes = [Followed(trace) for trace in reversed(case.question.traces) if trace.nodes]
+    measured = next(filter(None, (_loop(case, passed) for passed in passes)), None)
+    if measured is not None or growth.is_long or not passes:
+        return measured
+    # It is too large from the first step on, so it is within the pass that it grows.
+    return _longest(case, passes[-1])
+
+
+def _longest(case: Case, passed: Followed) -> Loop | None:
+    """The line at which more products are made than anywhere else."""
+    visits: Counter[Span] = Counter()
+    ops: dict[Span, str] = {}
+    for node in passed.nodes:
+        where = values.place_of(case, node) if kind_of(node) in _PRODUCTS else None
+        if where is not None:
+            visits[where] += 1
+            ops.setdefault(where, values.spoken(case, node))
+    most = visits.most_common(2)
+    if not most or most[0][1] < _VISITS or (len(most) > 1 and most[1][1] * 2 > most[0][1]):
+        return None
+    where, times = most[0]
+    return Loop(where, ops[where], times, None)
 
 
 def _loop(case: Case, passed: Followed) -> Loop | None:

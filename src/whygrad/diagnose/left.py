@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from whygrad.diagnose.case import Case, is_library
 from whygrad.graph.consumers import Consumers
-from whygrad.record.accounts import Account, OptimizerUse, PassUse
+from whygrad.record.accounts import Account, OptimizerUse, PassUse, StepUse
 from whygrad.record.events import ParameterInfo
 from whygrad.source.attributes import hands_up, is_own_init
 from whygrad.source.spans import Span
@@ -38,16 +38,23 @@ class Left:
     infos: list[ParameterInfo] = field(default_factory=list)
     remade: list[Remade] = field(default_factory=list)
     loose: list[int] = field(default_factory=list)  # of no module, and the same in every pass
-    differentiated: set[int] = field(default_factory=set)  # inputs of autograd.grad()
+    consumers: Consumers | None = None  # where there is anything to look at
 
     @property
     def stepping(self) -> list[OptimizerUse]:
         return [optimizer for optimizer in self.account.optimizers if optimizer.steps]
 
-    def optimizer_of(self, nodes: Iterable[int]) -> OptimizerUse | None:
-        """The optimizer that holds most of these; the first that steps, if none holds any."""
+    def optimizer_of(self, nodes: Iterable[int], missed: set[int]) -> OptimizerUse | None:
+        """The optimizer that holds most of some parameters, of those that should hold others.
+
+        That is those which step with the gradients of the passes that reached the others.
+        """
         wanted = set(nodes)
-        return max(self.stepping, key=lambda o: (len(wanted & o.nodes), -o.number), default=None)
+        orders = {order for act in self.passes if act.touched & missed for order in act.used_by}
+        steps = [act for act in self.account.acts if isinstance(act, StepUse)]
+        numbers = {step.optimizer for step in steps if step.order in orders}
+        chosen = [o for o in self.stepping if o.number in numbers] or self.stepping
+        return max(chosen, key=lambda o: (len(wanted & o.nodes), -o.number), default=None)
 
 
 def behind(case: Case) -> Left | None:
@@ -59,22 +66,31 @@ def behind(case: Case) -> Left | None:
         return None
     passes = [act for act in account.acts if isinstance(act, PassUse)]
     touched = Counter(node for act in passes for node in act.touched)
-    held = {node for optimizer in account.optimizers for node in optimizer.nodes}
-    left = Left(case, account, passes, touched, held)
+    left = Left(case, account, passes, touched, _held(account, passes))
     known = {info.node: info for info in case.question.parameters}
     infos = [info for info in known.values() if _is_left(left, info)]
-    unknown = [n for n in touched if n not in known and n not in held and not _is_updated(left, n)]
+    unknown = [n for n in touched if n not in known and n not in left.held]
+    unknown = [node for node in unknown if not _is_updated(left, node)]
     if not infos and not unknown:
         return left
-    left.differentiated = Consumers(case.graph.recording).differentiated
+    left.consumers = Consumers(case.graph.recording)
     left.remade = _remade(left)
     again = {node for remade in left.remade for node in remade.nodes}
     left.infos = [info for info in infos if info.node not in again]
-    settled = again | left.differentiated
+    settled = again | left.consumers.differentiated
     left.loose = [
         n for n in unknown if touched[n] > 1 and n not in settled and not _is_read(left, n)
     ]
     return left
+
+
+def _held(account: Account, passes: list[PassUse]) -> set[int]:
+    """What the optimizers hold; of one that came and went unseen, all that it may have held."""
+    seen = {optimizer.number for optimizer in account.optimizers if optimizer.nodes}
+    steps = [act for act in account.acts if isinstance(act, StepUse)]
+    unseen = {step.order for step in steps if step.optimizer not in seen}
+    held = {node for optimizer in account.optimizers for node in optimizer.nodes}
+    return held.union(*(act.touched for act in passes if unseen.intersection(act.used_by)))
 
 
 def _is_left(left: Left, info: ParameterInfo) -> bool:
@@ -156,3 +172,8 @@ def maker(spans: tuple[Span, ...], classes: Iterable[str] = ()) -> Span | None:
 
 def names_of(infos: Iterable[ParameterInfo]) -> list[str]:
     return list(dict.fromkeys(info.name for info in infos))
+
+
+def part_of(owner: str, names: list[str]) -> str:
+    """Which module they are of, said after names that do not begin with it already."""
+    return "" if not owner or names[0].startswith(f"{owner}.") else f" of `{owner}`"

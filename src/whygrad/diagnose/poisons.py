@@ -12,6 +12,7 @@ from whygrad.diagnose.case import Case
 from whygrad.diagnose.singularities import forward_trouble, trouble
 from whygrad.graph.tracing import Followed, is_finite, kind_of
 from whygrad.record.accounts import Range, Trace
+from whygrad.source.powers import is_whole_power
 from whygrad.source.spans import Span
 
 Began = Literal["backward", "forward", "data"]
@@ -66,9 +67,15 @@ def _in_backward(case: Case, passed: Followed, hits: list[int]) -> Poison | None
     """An operation that fails although all that it was given is finite."""
     for index in hits:
         phrase = trouble(passed, index)
-        if phrase and not _is_bad_below(passed, index):
+        if phrase and not (_is_bad_below(passed, index) or _is_tame(case, passed, index)):
             return _poison(case, passed, index, "backward", phrase)
     return None
+
+
+def _is_tame(case: Case, passed: Followed, index: int) -> bool:
+    """`x ** 2`, which fails by the size of the gradient alone."""
+    where = values.place_of(case, passed.nodes[index])
+    return kind_of(passed.nodes[index]) == "Pow" and where is not None and is_whole_power(where)
 
 
 def _in_forward(case: Case, passed: Followed, hit: int) -> Poison | None:

@@ -44,20 +44,41 @@ def replacements(left: Left) -> list[Replacement]:
     return found
 
 
-def is_replaced(case: Case, node: int) -> bool:
-    """Whether what was never used has a successor, which trains and which no optimizer holds.
+def replaced_targets(case: Case) -> set[int]:
+    """Targets of a question that others have replaced, which train and which no optimizer holds.
 
-    For questions about missing gradients, which have no account of what happened.
+    Nothing but first values leads from them to a root, if anything does. For questions about
+    missing gradients, which come without an account of what happened.
     """
-    info = case.parameter(node)
     others = [
-        other
-        for other in case.question.parameters
-        if other.registered and other.has_grad and not other.in_optimizer
+        info
+        for info in case.question.parameters
+        if info.registered and info.has_grad and not info.in_optimizer
     ]
+    if not others:
+        return set()
+    current = _behind(case, {info.node for info in others})
+    left = [target for target in case.question.targets if target not in current]
+    return {target for target in left if _has_successor(case, target, others)}
+
+
+def _behind(case: Case, successors: set[int]) -> set[int]:
+    """What the roots were computed from, and not what their parameters once got as values."""
+    seen, waiting = set(case.question.roots), list(case.question.roots)
+    while waiting:
+        node = waiting.pop()
+        for feeder in case.graph.inputs(node) if node not in successors else ():
+            if feeder not in seen:
+                seen.add(feeder)
+                waiting.append(feeder)
+    return seen
+
+
+def _has_successor(case: Case, node: int, others: list[ParameterInfo]) -> bool:
+    """Whether a module has lost it, or there is a copy of it in another one."""
+    info, source = case.parameter(node), case.graph.source(node)
     if info is None or not info.registered:
-        source = case.graph.source(node)
-        return bool(others) and source is not None and source.parameter
+        return source is not None and source.parameter
     own = info.name.rpartition(".")[2]
     return any(
         other.root != info.root

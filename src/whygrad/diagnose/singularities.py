@@ -15,6 +15,7 @@ Saved = dict[str, Range]
 Test = Callable[[Saved], str]
 
 _EDGE = 1 - 1e-6
+_OVERFLOWING = 1e30
 
 
 def _positive(name: str) -> Test:
@@ -131,12 +132,20 @@ def trouble(passed: Followed, index: int) -> str:
         math.isnan(seen.low) or not (kind in _TAKE_INFINITY or is_finite(seen)) for seen in given
     ):
         return ""
+    if _is_too_large(passed, index):
+        return ""
     if kind in _TAKE_INFINITY and not _is_masked(passed, index):
         return ""
     try:
         return test(node.saved)
     except KeyError:
         return ""
+
+
+def _is_too_large(passed: Followed, index: int) -> bool:
+    """Whether a gradient arrives that overflows in any operation."""
+    came = passed.nodes[index].incoming
+    return came is not None and math.isfinite(came) and came > _OVERFLOWING
 
 
 def _is_masked(passed: Followed, index: int) -> bool:

@@ -60,7 +60,7 @@ def _training(case: Case, account: Account, use: OptimizerUse) -> Training:
     clears: list[ClearUse] = []
     for act in account.acts:
         match act:
-            case PassUse() if act.touched & use.nodes:
+            case PassUse() if not act.touched.isdisjoint(use.nodes):
                 passes.append(act)
                 training.passes.append(act)
             case ClearUse():

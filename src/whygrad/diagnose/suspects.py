@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from whygrad.diagnose.case import Case, is_library
 from whygrad.record.accounts import Range, Trace
 from whygrad.record.events import Event
 from whygrad.record.ops import display_name
+from whygrad.source.powers import is_whole_power
 from whygrad.source.spans import Span
-from whygrad.source.tree import expression_at
 
 # Operation -> whether it is out of the question for values in this range. Those of the first
 # table fail in backward alone; the others make the loss itself infinite or NaN, unless what they
@@ -84,7 +83,7 @@ def _all(case: Case, trace: Trace | None, finite_loss: bool) -> Iterator[Suspect
         where, fed = _place(case, node), _operand(event, op)
         if op not in _ALL or where is None or fed is None or not graph.live(fed):
             continue
-        if op == "pow" and _is_whole_power(where):
+        if op == "pow" and is_whole_power(where):
             continue
         seen = _known(trace, fed) if trace is not None else None
         if seen is not None and not _ALL[op](seen):
@@ -122,13 +121,3 @@ def _is_guarded(case: Case, node: int) -> bool:
         return False
     op = display_name(event.op)
     return op in _GUARDS or (op == "add" and len(event.inputs) == 1)
-
-
-def _is_whole_power(where: Span) -> bool:
-    """`x ** 2`: has a derivative everywhere."""
-    match expression_at(where):
-        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int() | float() as power)):
-            return power >= 1
-        case ast.Call(args=[*_, ast.Constant(value=int() | float() as power)]):
-            return power >= 1
-    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from whygrad.record import autopsy, census, failures
@@ -323,10 +323,23 @@ class Asker:
                 account=health.ledger.account(final),
                 traces=list(health.traces),
                 sizes=list(health.sizes),
+                changes=self._writes_into(i.node for i in parameters if i.gradient == "zero"),
             )
         )
         if not final:
             self.early_report()
+
+    def _writes_into(self, nodes: Iterable[int]) -> list[Change]:
+        """Where these parameters were written to, in the program's own code or for it."""
+        recorder, wanted = self.recorder, set(nodes)
+        changes = []
+        for write in recorder.writes.log if wanted else ():
+            ref = recorder.aliases.get(write.node)  # of x.data
+            tensor = ref() if ref is not None else None
+            node = write.node if tensor is None else recorder.node_of(tensor)
+            if node in wanted:
+                changes.append(Change("call", write.op, write.time, write.stack, node))
+        return changes
 
     def at_end(self) -> None:
         """The program has ended: what was not certain before is now."""

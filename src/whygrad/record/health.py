@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import torch
+
 from whygrad.record import census, looks
 from whygrad.record.accounts import Sizes, Trace
 from whygrad.record.events import ParameterInfo
@@ -20,6 +22,7 @@ from whygrad.record.ledger import Held, Leaf, Ledger, parameters_of
 from whygrad.record.looks import Truth
 from whygrad.record.probe import Probe, Walk, aftermath
 from whygrad.record.recorder import Recorder
+from whygrad.record.torch_api import may_compute
 
 CLOSE_STEPS = 3  # of each optimizer
 _MAX_REOPENED = 8  # times that new parameters make us look closely again
@@ -47,10 +50,10 @@ class Health:
         self.ask: Callable[[bool], None] = lambda final: None
         self.passes = self._number = 0
         self._until: dict[int, int] = {}  # optimizer's number -> last closely watched step
-        self._made = recorder.parameters_made
+        self.parameters_made = recorder.parameters_made  # when they were last looked for
         self._reopened = self._asked = self._probed = 0
         self._off: set[int] = set()  # parameters with a gradient of zeros, or not finite
-        self._told_non_finite = False
+        self.told_non_finite = False
         self._loss: float | None = None
         self._leaves: list[Any] = []
         self._probe: Probe | None = None
@@ -79,13 +82,13 @@ class Health:
 
     def _value(self, roots: list[Any], close: bool) -> float | None:
         """The loss, where a look at it has not to wait for a device."""
-        loss = looks.numbers_in(roots[0]) if len(roots) == 1 else None
-        if loss is None or loss.numel() != 1 or loss.is_complex():
+        loss = roots[0] if len(roots) == 1 and type(roots[0]) is torch.Tensor else None
+        if loss is None or loss.numel() != 1 or loss.is_complex() or not may_compute():
             return None
-        return float(loss) if close or loss.device.type == "cpu" else None
+        return float(loss.item()) if close or loss.device.type == "cpu" else None
 
     def _may_follow(self, diverged: bool) -> bool:
-        if self._probed >= _MAX_PROBES or self._told_non_finite:
+        if self._probed >= _MAX_PROBES or self.told_non_finite:
             return False
         return diverged or bool(self._off) or self.passes == 1
 
@@ -134,7 +137,7 @@ class Health:
         if held is None:
             return
         held.steps += 1
-        if self.recorder.parameters_made != self._made:
+        if self.recorder.parameters_made != self.parameters_made:
             self._reopen()
         close = held.steps <= self._until.get(held.number, CLOSE_STEPS)
         if not (close or self._is_time(held, optimizer)):
@@ -151,7 +154,7 @@ class Health:
 
     def _reopen(self) -> None:
         """New parameters were made: perhaps no optimizer knows of them."""
-        self._made = self.recorder.parameters_made
+        self.parameters_made = self.recorder.parameters_made
         if self._reopened >= _MAX_REOPENED or not any(h.steps > 1 for h in self.ledger.known):
             return
         self._reopened += 1
@@ -160,13 +163,38 @@ class Health:
             self._until[held.number] = max(held.steps - 1, 0) + CLOSE_STEPS
 
     def _is_time(self, held: Held, optimizer: Any) -> bool:
-        """Whether a lightly watched step is looked at: always where that is cheap."""
+        """Whether a step is looked at that is not watched closely."""
         if self._off or self.recorder.step in self.watch_steps:
             return True
-        if not held.steps & (held.steps - 1) or held.steps % _LOOK_EVERY == 0:
+        if not held.steps & (held.steps - 1) or not held.steps % _LOOK_EVERY:
             return True
-        first = next(iter(parameters_of(optimizer)), None)
-        return first is not None and first.device.type == "cpu"
+        return self._sentinel(optimizer)
+
+    def _sentinel(self, optimizer: Any) -> bool:
+        """Whether the first gradient, which all others led to, is not finite.
+
+        Not asked where the answer would have to wait for a device.
+        """
+        for tensor in parameters_of(optimizer):
+            if tensor.grad is not None:
+                return tensor.device.type == "cpu" and not looks.seems_finite(tensor.grad)
+        return False
+
+    @property
+    def is_close(self) -> bool:
+        """Whether an optimizer is still, or again, in its closely watched steps."""
+        return any(
+            0 < held.steps < self._until.get(held.number, CLOSE_STEPS)
+            for held in self.ledger.known
+            if held.ref() is not None
+        )
+
+    def noticed(self, optimizer: Any) -> None:
+        """A gradient that is not finite was seen while nothing was recorded."""
+        if not self.told_non_finite:
+            self._look(optimizer, close=False)
+            self.told_non_finite = True
+            self._ask()
 
     def _look(self, optimizer: Any, close: bool) -> list[float]:
         """Look at the gradients that the step will use, and at those that no step uses."""
@@ -195,7 +223,7 @@ class Health:
                 self._off.add(node)
         finite = all(math.isfinite(size) for size in sizes)
         self._note_size(max(sizes) if finite else math.inf)
-        if not finite and not self._told_non_finite:
+        if not finite and not self.told_non_finite:
             followed = self.traces and self.traces[-1].number == self._number
             if not followed:
                 trace = aftermath(self.recorder, having, self._number, self.recorder.step)
@@ -226,12 +254,14 @@ class Health:
         if held is None:
             return
         last = self._until.get(held.number, CLOSE_STEPS)
+        if held.steps > last and not self._off and not self.ledger.active:
+            return
         if held.steps <= last and self.ledger.active:
             self.ledger.stepped(optimizer)
             self._compare()
         diverged = self._diverged()
-        if held.steps == last or (diverged and not self._told_non_finite):
-            self._told_non_finite = self._told_non_finite or diverged
+        if held.steps == last or (diverged and not self.told_non_finite):
+            self.told_non_finite = self.told_non_finite or diverged
             self._ask()
         if self.ledger.active and all(
             h.steps >= self._until.get(h.number, CLOSE_STEPS)

@@ -7,7 +7,7 @@ in the closely watched steps. Nothing is hung on tensors; parameters are held we
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -34,6 +34,7 @@ _MAX_ACTS = 1_000
 _MAX_LEAVES = 50_000
 _MAX_REGISTRATIONS = 1_000
 _MAX_OPTIMIZERS = 256
+_MAX_REOPENING = 16  # optimizers for which the ledger is opened again
 
 
 @dataclass(slots=True)
@@ -66,6 +67,7 @@ class Ledger:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.active = True
+        self.switched: Callable[[], None] = lambda: None  # called when that changes
         self.complete = True
         self.scaled = False
         self.acts: list[Act] = []
@@ -88,6 +90,8 @@ class Ledger:
         held = Held(weakref.ref(optimizer), number, type(optimizer).__name__, stack)
         self.optimizers[optimizer] = held
         self.known.append(held)
+        if number < _MAX_REOPENING:
+            self.resume()
         return held
 
     def registered(self, name: str, value: Any, frame: FrameType) -> None:
@@ -131,6 +135,7 @@ class Ledger:
         self.active = False
         self.leaves.clear()
         self._pending.clear()
+        self.switched()
 
     def resume(self) -> None:
         """Look closely again; what happened in between is not known."""
@@ -138,6 +143,7 @@ class Ledger:
             self.active, self.complete = True, False
             self.acts.clear()
             self._passes.clear()
+            self.switched()
 
     def before_pass(self) -> None:
         """A backward() is about to add to gradients: have the old ones been cleared by hand?"""

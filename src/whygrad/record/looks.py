@@ -87,6 +87,13 @@ def range_of(tensor: Any) -> Range | None:
     return None
 
 
+def seems_finite(gradient: Any) -> bool:
+    """A quick look for NaN and infinity: the sum of all numbers has them too."""
+    if type(gradient) is not torch.Tensor or gradient.requires_grad or gradient.is_nested:
+        return True
+    return not torch_api.may_compute() or math.isfinite(float(gradient.sum()))
+
+
 def is_all_zero(gradient: Any) -> bool:
     """Whether a gradient holds nothing but zeros, as far as that can be seen."""
     return size_of(gradient) == 0

@@ -31,10 +31,16 @@ class Patches:
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, remembering what the owner itself held (not what it inherits)."""
         before = vars(owner).get(name, _MISSING)
-        if before is _MISSING:
-            self._undo.append(lambda: delattr(owner, name))
-        else:
-            self._undo.append(lambda: setattr(owner, name, before))
+
+        def undo() -> None:
+            if vars(owner).get(name) is not value:
+                return  # the program has put something of its own there since
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        self._undo.append(undo)
         setattr(owner, name, value)
 
     def set_function(self, module: Any, name: str, function: Any) -> None:

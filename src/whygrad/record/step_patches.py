@@ -23,13 +23,18 @@ CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 
 
 def install(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
+    """What is rare and costs nothing in a step."""
     _optimizers(patches, recorder, ledger)
+    _scalers(patches, recorder, ledger)
+    recorder.when_read = lambda tensor: ledger.read(tensor) if ledger.active else None
+
+
+def watch(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
+    """What happens around every step, and is of interest only while the ledger is kept."""
     _clearing(patches, recorder, ledger)
     _schedulers(patches, recorder, ledger)
-    _scalers(patches, recorder, ledger)
     for name in CLIPPING:
         _clipping(patches, recorder, ledger, name)
-    recorder.when_read = lambda tensor: ledger.read(tensor) if ledger.active else None
 
 
 def hooks(recorder: Recorder, ledger: Ledger) -> list[Any]:

@@ -59,6 +59,11 @@ class ThreadSwitches:
         self.gradients: list[tuple[int, bool]] = []  # (switch, called but not entered)
         self.inference: list[int] = []
 
+    def forget(self) -> None:
+        """Gradients are on, whatever was switched while nobody looked."""
+        self.gradients.clear()
+        self.inference.clear()
+
     def grad_switch(self, enabled: bool, frame: FrameType | None) -> None:
         """`torch._C._set_grad_enabled(enabled)` was called from `frame`."""
         kind, phase = "set_grad_enabled", "called"

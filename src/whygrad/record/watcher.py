@@ -20,6 +20,7 @@ from whygrad.record.asker import Asker
 from whygrad.record.events import Question
 from whygrad.record.mode import WatchingMode
 from whygrad.record.recorder import Recorder
+from whygrad.record.tempo import FULL_STEPS, Tempo
 
 _OPTIMIZER_WORK = ("Optimizer.step#", "Optimizer.zero_grad#")  # names that torch gives it
 
@@ -37,7 +38,12 @@ class Watcher:
         self.asker = Asker(self.recorder, answer, watch_steps)
         self._thread = threading.local()
         self._patches = patches.Patches()
+        self._step_patches = patches.Patches()  # not in place while resting
+        self._ledger_patches = patches.Patches()  # in place only while the ledger is kept
         self._handles: list[Any] = []
+        self._before: Any = None  # torch's handle of the hook before steps
+        self.tempo = Tempo(watch_steps)
+        self.resting = False
         self._mode: WatchingMode | None = None
         self._modes: weakref.WeakSet[WatchingMode] = weakref.WeakSet()
         self._process = os.getpid()
@@ -45,15 +51,32 @@ class Watcher:
     def start(self) -> None:
         patches.install(self._patches, self.recorder, self.current_mode, self.asker.forget)
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
-        patches.around_record_function(self._patches, self._entering, self._resume)
         step_patches.install(self._patches, self.recorder, self.asker.health.ledger)
+        self._watch_steps()
+        self._keep_ledger()
+        self.asker.health.ledger.switched = self._keep_ledger
         self._handles = [
-            register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
             *step_patches.hooks(self.recorder, self.asker.health.ledger),
         ]
         _watching.add(self)
         self._mode = self._enter()
+
+    def _watch_steps(self) -> None:
+        patches.around_record_function(self._step_patches, self._entering, self._resume)
+        self._before = register_optimizer_step_pre_hook(self._before_step)
+
+    def _keep_ledger(self) -> None:
+        """The ledger is opened or closed."""
+        ledger = self.asker.health.ledger
+        self._ledger_patches.undo()
+        if ledger.active:
+            step_patches.watch(self._ledger_patches, self.recorder, ledger)
+
+    def _unwatch_steps(self) -> None:
+        if self._before is not None:
+            self._before.remove()
+        self._step_patches.undo()
 
     def stop(self) -> None:
         """Take everything away again; harmless when called twice."""
@@ -68,6 +91,9 @@ class Watcher:
             other.paused = True  # of threads that live on
         for handle in self._handles:
             handle.remove()
+        self.asker.health.ledger.switched = lambda: None
+        self._ledger_patches.undo()
+        self._unwatch_steps()
         self._patches.undo()
 
     def current_mode(self) -> WatchingMode | None:
@@ -128,14 +154,51 @@ class Watcher:
             self.recorder.fault(fault)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.current_mode() is None:
+        mode = self.current_mode()
+        if mode is None:
             return
+        recorder = self.recorder
         try:
             with torch_api.without_torch_function():
-                self.asker.after_step(optimizer)
+                if not self.resting:
+                    self.asker.after_step(optimizer)
+                    if recorder.step >= FULL_STEPS and self._may_rest():
+                        self._rest(mode, optimizer)
+                elif not self.tempo.may_rest(recorder.step) or self._is_off(optimizer):
+                    self._wake(mode)
         except Exception as fault:
-            self.recorder.fault(fault)
-        self.recorder.step += 1
+            recorder.fault(fault)
+        recorder.step += 1
+
+    # --- resting: the program runs almost alone -----------------------------------------------
+
+    def _may_rest(self) -> bool:
+        if not self.tempo.may_rest(self.recorder.step) or len(self._modes) > 1:
+            return False
+        return not (self.asker.health.is_close or self.asker.keepers.growing)
+
+    def _rest(self, mode: WatchingMode, optimizer: Any) -> None:
+        self.resting = mode.paused = True
+        torch_api.remove_mode(mode)
+        self._unwatch_steps()
+        self.tempo.rest(optimizer)
+
+    def _wake(self, mode: WatchingMode) -> None:
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return  # by a switch that nobody has seen
+        mode.switches.forget()
+        self._watch_steps()
+        self.resting = mode.paused = False
+        self._thread.popped = False
+        torch_api.push_mode(mode)
+
+    def _is_off(self, optimizer: Any) -> bool:
+        if self.recorder.parameters_made != self.asker.health.parameters_made:
+            return True
+        if not self.tempo.is_off(self.recorder.step):
+            return False
+        self.asker.health.noticed(optimizer)
+        return not self.asker.health.told_non_finite
 
     def _pause(self, mode: WatchingMode) -> None:
         self._thread.popped = torch_api.pop_mode_if_on_top(mode)
@@ -146,7 +209,7 @@ class Watcher:
     def _resume(self) -> None:
         """Watch again after a step, however it ended."""
         mode = self.current_mode()
-        if mode is None or not mode.paused or self._mode is None:
+        if mode is None or not mode.paused or self._mode is None or self.resting:
             return
         if getattr(self._thread, "popped", False):
             if torch_api.top_mode() is not self._thread.beneath:

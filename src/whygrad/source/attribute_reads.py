@@ -23,7 +23,7 @@ def reads_of(file: str, attribute: str) -> list[ast.expr]:
                 found.append(node)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=name), *_]):
                 found += [node] if name == attribute else []
-            case ast.Call(func=ast.Name(id="getattr")):
+            case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id="self"), *_]):
                 found.append(node)
     return [node for node in found if not (_is_filling(source, node) or _in_init(source, node))]
 

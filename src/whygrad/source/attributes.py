@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from whygrad.source.bindings import COLLECTORS, pairs
 from whygrad.source.files import DEFINITIONS, FunctionNode, load
 from whygrad.source.spans import Span
-from whygrad.source.tree import assigned_names, function_at, node_span, statement_at
+from whygrad.source.tree import assigned_names, expression_at, function_at, node_span, statement_at
 from whygrad.source.uses import values_in
 
 _SETTERS = {"setattr", "register_buffer", "register_parameter", "add_module", "register_module"}
@@ -17,8 +17,8 @@ _SETTERS = {"setattr", "register_buffer", "register_parameter", "add_module", "r
 def store_of(spans: Sequence[Span], attribute: str) -> ast.stmt | None:
     """The statement that sets an attribute, in the functions of these calls, innermost first."""
     for span in spans:
-        own = statement_at(span)
-        found = [s for s in _statements(span) if sets(s, attribute)]
+        own, in_class = statement_at(span), function_at(span) is None and class_at(span) is not None
+        found = [s for s in _statements(span) if _sets(s, attribute, in_class)]
         if own in found:
             return own
         filled = [s for s in found if _value(s) is not None]
@@ -50,14 +50,14 @@ def statement_span(span: Span, statement: ast.stmt) -> Span:
     return whole
 
 
-def sets(statement: ast.stmt, attribute: str) -> bool:
+def _sets(statement: ast.stmt, attribute: str, in_class: bool) -> bool:
     """Whether a statement gives an attribute, or a name in a class's body, a value."""
     match statement:
         case ast.Assign(targets=targets):
             leaves = [leaf for target in targets for leaf, _ in pairs(target, target)]
-            return any(_is_attribute(leaf, attribute) for leaf in leaves)
+            return any(_is_attribute(leaf, attribute, in_class) for leaf in leaves)
         case ast.AnnAssign(target=target, value=ast.expr()):
-            return _is_attribute(target, attribute)
+            return _is_attribute(target, attribute, in_class)
         case ast.Expr(value=ast.Call(func=func, args=args)):
             called = getattr(func, "attr", None) or getattr(func, "id", None)
             named = (a.value for a in args[:2] if isinstance(a, ast.Constant))
@@ -65,10 +65,12 @@ def sets(statement: ast.stmt, attribute: str) -> bool:
     return False
 
 
-def _is_attribute(node: ast.expr, attribute: str) -> bool:
+def _is_attribute(node: ast.expr, attribute: str, in_class: bool) -> bool:
     match node:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
+        case ast.Attribute(attr=name):
             return name == attribute
+        case ast.Name(id=name):
+            return in_class and name == attribute
     return False
 
 
@@ -131,6 +133,8 @@ def hands_up(span: Span) -> bool:
     function, statement = function_at(span), statement_at(span)
     if function is None or isinstance(function, ast.Lambda):
         return function is not None
+    if _is_called(span):
+        return False
     if isinstance(statement, ast.Return):
         return True
     names = {name for name in assigned_names(span) if "." not in name}
@@ -138,6 +142,17 @@ def hands_up(span: Span) -> bool:
         return False
     returned = (n.value for n in _own_nodes(function) if isinstance(n, (ast.Return, ast.Yield)))
     return any(names & set(values_in(value, span.file)) for value in returned)
+
+
+def _is_called(span: Span) -> bool:
+    """Whether what is made is called on the spot, or a method of it: only the result remains."""
+    source, node = load(span.file), expression_at(span)
+    while isinstance(node, ast.expr):
+        around = source.parents.get(node)
+        if isinstance(around, ast.Call) and around.func is node:
+            return True
+        node = around if isinstance(around, ast.expr) else None
+    return False
 
 
 def _own_nodes(function: FunctionNode) -> Iterator[ast.AST]:

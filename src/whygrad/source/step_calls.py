@@ -86,12 +86,19 @@ def _resets_gradient(node: ast.AST) -> bool:
 
 def called_method(span: Span) -> tuple[str, str, tuple[str, ...]] | None:
     """(receiver, method, arguments) of the method call at a place, as source text."""
-    call = expression_at(span)
-    match call:
-        case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args, keywords=keywords):
-            given = (*args, *(keyword.value for keyword in keywords))
-            return text_of(value, span.file), attr, tuple(text_of(a, span.file) for a in given)
+    match expression_at(span):
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            return text_of(value, span.file), attr, call_arguments(span)
     return None
+
+
+def call_arguments(span: Span) -> tuple[str, ...]:
+    """The arguments of the call at a place, as source text."""
+    match expression_at(span):
+        case ast.Call(args=args, keywords=keywords):
+            given = (*args, *(keyword.value for keyword in keywords))
+            return tuple(text_of(argument, span.file) for argument in given)
+    return ()
 
 
 def assigned_name(span: Span) -> str:
@@ -173,10 +180,9 @@ def same_name(one: str, other: str) -> bool:
     return one.rpartition(".")[2] == other.rpartition(".")[2]
 
 
-def names_optimizer(receiver: str, known: Iterable[str]) -> bool:
-    """Whether a receiver of `step` is written like an optimizer, or like one of these names."""
-    last = receiver.rpartition(".")[2].lower()
-    return "opt" in last or any(same_name(receiver, name) for name in known)
+def names_optimizer(receiver: str) -> bool:
+    """Whether a receiver of `step` is written like an optimizer."""
+    return "opt" in receiver.rpartition(".")[2].lower()
 
 
 def is_infinite(text: str) -> bool:

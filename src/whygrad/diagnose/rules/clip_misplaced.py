@@ -11,7 +11,7 @@ from whygrad.diagnose.steps import Training
 from whygrad.record.accounts import Account, ClearUse, ClipUse, PassUse, StepUse
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.spans import Span, location
-from whygrad.source.step_calls import called_method, is_infinite, order_in_source, same_block
+from whygrad.source.step_calls import call_arguments, is_infinite, order_in_source, same_block
 from whygrad.source.step_edits import move_after, move_before
 
 CODE = "clip-misplaced"
@@ -52,8 +52,8 @@ def _is_misplaced(case: Case, account: Account, clips: list[ClipUse], span: Span
     alike = [a for a in account.acts if isinstance(a, ClipUse) and a.parameters & clipped]
     if len(clips) < 2 or any(_in_time(account, clip) for clip in alike):
         return False
-    call = called_method(span)  # clipping to infinity only measures
-    return call is None or not any(is_infinite(argument) for argument in call[2])
+    # Clipping to infinity only measures.
+    return not any(is_infinite(argument) for argument in call_arguments(span))
 
 
 def _in_time(account: Account, clip: ClipUse) -> bool:
@@ -86,9 +86,9 @@ def _finding(
         message=f"{words.sentence(title)} `{training.name}` steps with gradients that were never "
         "clipped.",
         location=location(where),
-        label="finds nothing here that a step will use"
-        if place == "before backward"
-        else "clips what the step has used already",
+        label="clips what the step has used already"
+        if place == "after step" and clips[-1].sight == "used"
+        else "finds nothing here that a step will use",
         related=_related(where, backward, step),
         parameters=names,
         why=_why(name, place),
@@ -100,13 +100,12 @@ def _finding(
 def _place(case: Case, account: Account, training: Training, clips: list[ClipUse]) -> Place:
     """On which side of pass and step the clipping stands."""
     last = training.cycles[-1]
-    for act, place, side in (
-        (last.passes[-1], "before backward", "before"),
-        (last.step, "after step", "after"),
-    ):
-        found = steps.parting(case, clips[-1], act)
-        if found is not None and order_in_source(*found) == side:
-            return "before backward" if place == "before backward" else "after step"
+    before = steps.parting(case, clips[-1], last.passes[-1])
+    if before is not None and order_in_source(*before) == "before":
+        return "before backward"
+    after = steps.parting(case, clips[-1], last.step)
+    if after is not None and order_in_source(*after) == "after":
+        return "after step"
     first = next((a for a in account.acts if isinstance(a, PassUse)), None)
     early = first is None or clips[0].order < first.order
     return "before backward" if early else "after step"
@@ -141,12 +140,11 @@ def _seen(clips: list[ClipUse]) -> str:
         "zero": "only zeros",
     }
     told = [
-        f"{found} found {said[sight]}"
+        f"{found} of {len(clips)} calls found {said[sight]}"
         for sight in said
         if (found := sum(clip.sight == sight for clip in clips))
     ]
-    listed = f"{', '.join(told[:-1])} and {told[-1]}" if len(told) > 1 else told[0]
-    return f"of {len(clips)} calls, {listed}."
+    return f"{', '.join(told)}."
 
 
 def _related(where: Span, backward: Span | None, step: Span | None) -> list[Related]:

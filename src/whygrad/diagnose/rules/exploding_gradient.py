@@ -20,7 +20,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
     growth = explosions.find(case)
     if growth is None:
         return
-    loop = explosions.loop(case)
+    loop = explosions.loop(case, growth)
     made = _optimizer_made(case)
     where = loop.where if loop is not None else made or values.backward_place(case, -1)
     if where is not None:
@@ -41,12 +41,13 @@ def _finding(case: Case, growth: Growth, loop: Loop | None, where: Span) -> Find
     bad = poisons.poisoned_parameters(case)
     nodes = bad or [i.node for i in case.question.parameters if i.in_optimizer and i.requires_grad]
     names = case.names(nodes)
-    first, last = growth.looks[0], growth.looks[-1]
-    until = f"until it overflows in step {growth.overflow.step}" if growth.overflow else "and on"
-    size = values.number(last.gradient or 0)
-    title = f"the gradient grows to {size} in step {last.step}, {until}"
+    step, size = growth.looks[-1]
+    grows = f"to {values.number(size)} in step {step}"
+    if growth.overflow is not None:
+        grows += f", and in step {growth.overflow} it overflows"
+    title = f"the {growth.what} grows {grows}"
     if loop is not None:
-        title = f"{loop.op} makes the gradient grow to {size} in step {last.step}, {until}"
+        title = f"{loop.op} makes the {growth.what} grow {grows}"
     return Finding(
         code=CODE,
         severity="warning",
@@ -59,24 +60,24 @@ def _finding(case: Case, growth: Growth, loop: Loop | None, where: Span) -> Find
         parameters=names,
         why=_why(loop),
         checked=_checked(growth, loop),
-        inferred=[] if loop is not None else [_reasoning(growth)],
+        inferred=_reasoning(growth, loop),
         fix=Fix(
             title=_advice(loop),
             safety="changes how the parameters move",
             deliberate="if such growth is expected, silence this line.",
         ),
-        first_step=first.step,
+        first_step=growth.looks[0][0],
     )
 
 
 def _label(loop: Loop | None) -> str:
     if loop is None:
         return "steps of this size lead further away each time"
+    visited = f"visited {loop.visits} times in one pass"
+    if loop.factor is None:
+        return visited
     each = math.exp(math.log(loop.factor) / loop.visits)
-    return (
-        f"visited {loop.visits} times in one pass; each time the gradient grows "
-        f"{values.number(each)}-fold"
-    )
+    return f"{visited}; each time the gradient grows {values.number(each)}-fold"
 
 
 def _related(case: Case, where: Span) -> list[Related]:
@@ -97,11 +98,12 @@ def _why(loop: Loop | None) -> str:
 
 def _checked(growth: Growth, loop: Loop | None) -> list[str]:
     shown = growth.looks if len(growth.looks) <= 5 else [*growth.looks[:2], *growth.looks[-3:]]
-    steps = ", ".join(f"{values.number(look.gradient or 0)} (step {look.step})" for look in shown)
-    found = [f"largest gradient in the steps looked at: {steps}."]
+    steps = ", ".join(f"{values.number(size)} (step {step})" for step, size in shown)
+    what = "largest gradient" if growth.what == "gradient" else "loss"
+    found = [f"{what} in the steps looked at: {steps}."]
     if growth.overflow is not None:
-        found.append(f"in step {growth.overflow.step} it was infinite or NaN.")
-    if loop is not None:
+        found.append(f"in step {growth.overflow} it was infinite or NaN.")
+    if loop is not None and loop.factor is not None:
         found.append(
             f"in the pass that was followed the gradient grew {values.number(loop.factor)}-fold at "
             "this line, and nowhere else as much."
@@ -109,13 +111,15 @@ def _checked(growth: Growth, loop: Loop | None) -> list[str]:
     return found
 
 
-def _reasoning(growth: Growth) -> str:
-    if len(growth.looks) > 1:
-        return (
-            "no single operation stands out: it is from step to step that the gradient grows, "
-            "which speaks for a learning rate that is too large."
-        )
-    return "no single operation stands out; the gradient is too large from the first step on."
+def _reasoning(growth: Growth, loop: Loop | None) -> list[str]:
+    if loop is not None:
+        return [] if loop.factor is not None else ["no other line is visited as often in a pass."]
+    if growth.is_long:
+        return [
+            "no single operation stands out: it is from step to step that it grows, which speaks "
+            "for a learning rate that is too large."
+        ]
+    return ["no single operation stands out; the gradient is too large from the first step on."]
 
 
 def _advice(loop: Loop | None) -> str:

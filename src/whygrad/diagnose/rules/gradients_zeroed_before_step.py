@@ -70,6 +70,8 @@ def _is_rule(account: Account, training: Training, loss: Loss) -> bool:
     counts = {len(group) for group in loss.passes}
     if len(counts) > 1 or not all(cycle.step.passes for cycle in loss.cycles):
         return False
+    if _is_held_back(account, training):
+        return False
     weighed = any(
         isinstance(act, ClipUse) and act.parameters & made.touched
         for made in loss.all_passes
@@ -78,6 +80,15 @@ def _is_rule(account: Account, training: Training, loss: Loss) -> bool:
     if len(loss.cycles) < len(training.cycles) and (weighed or account.scaled):
         return False
     return not weighed or counts != {1}
+
+
+def _is_held_back(account: Account, training: Training) -> bool:
+    """Whether another optimizer steps more often at the same time: this one's turn is rarer."""
+    start = training.passes[0].order
+    beside = {a.optimizer for a in account.acts[start:] if isinstance(a, StepUse)}
+    return any(
+        use.number in beside and use.steps > training.use.steps + 1 for use in account.optimizers
+    )
 
 
 def _steady(account: Account, training: Training) -> set[int]:

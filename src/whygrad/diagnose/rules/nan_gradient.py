@@ -98,8 +98,8 @@ def _why(poison: Poison, loss: str) -> str:
     if not poison.phrase:
         return f"in this operation NaN or infinity comes into the gradient of `{loss}`."
     return (
-        f"the derivative of {_doing(poison)} is infinite or undefined. {_dropped(poison, loss)}In "
-        "backward it is a factor of the gradient, and even zero times that is NaN."
+        f"{_doing(poison)} has no finite derivative. {_dropped(poison, loss)}In backward it is a "
+        "factor of the gradient, and even zero times that is NaN."
     )
 
 
@@ -167,9 +167,9 @@ def _unfollowed(case: Case, nodes: list[int]) -> Iterator[Finding]:
         label=_suspicion(named[0]) if named else "from here on, gradients have NaN in them",
         related=_others(named, surface, where),
         parameters=names,
-        why=f"the derivative of {named[0].doing} is infinite or undefined. In backward it is a "
-        "factor of the gradient, and even zero times that is NaN. After one step with it the "
-        "parameters are NaN as well."
+        why=f"{named[0].doing} has no finite derivative. In backward it is a factor of the "
+        "gradient, and even zero times that is NaN. After one step with it the parameters are NaN "
+        "as well."
         if certain
         else "after one step with a NaN in the gradient the parameters are NaN, and so is all "
         "that is computed from them. It has to be stopped where it begins.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from whygrad.diagnose import left as leaving
-from whygrad.diagnose import words
+from whygrad.diagnose import missing, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.left import Left
 from whygrad.diagnose.replaced import replacements
@@ -23,6 +23,7 @@ CODE = "parameter-not-in-optimizer"
 
 # Constants as first values are for what is learned; an input is data, or drawn at random.
 _CONSTANTS = frozenset("zeros ones full empty zeros_like ones_like full_like".split())
+_SUMS = frozenset("add __add__ __radd__ __iadd__ add_ stack cat sum".split())
 _MOSTLY = 1.5  # times as many left out as trained: then training few of them is what is meant
 _PROMPT = 2  # parameters in front of a network that is left as it is
 _MAX_WIDTH = 50
@@ -58,7 +59,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
         finding = _finding(left, group, severity)
         if finding is not None:
             yield finding
-    loose = [node for node in left.loose if _is_learned(case, node)]
+    loose = [node for node in left.loose if _is_learned(left, node)]
     if loose:
         yield from _loose(left, loose)
 
@@ -128,20 +129,22 @@ def _unfrozen(left: Left, infos: list[ParameterInfo]) -> bool:
 
 def _finding(left: Left, group: _Group, severity: Severity) -> Finding | None:
     case, members = left.case, group.members
-    optimizer = left.optimizer_of(info.node for info in group.beside or group.trained)
+    near = [info.node for info in group.beside or group.trained]
+    optimizer = left.optimizer_of(near, {info.node for info in members})
     where = case.user_span(optimizer.stack) if optimizer is not None and optimizer.stack else None
     if optimizer is None or where is None:
         return None
     names = leaving.names_of(members)
-    whole = not group.beside
-    subject = f"`{group.owner}`" if whole and len(names) > 1 else words.listed(names)
+    whole, one = not group.beside, len(names) == 1
     count = words.count(len(names), "parameter")
+    paths = [part.path for part in missing.parts(members, case.question.parameters)]
+    subject = f"`{group.owner}`" if whole else words.listed(paths)
     title = (
-        f"`{group.owner}` is in no optimizer: its {count} get{'s' if len(names) == 1 else ''} a "
-        f"gradient and never change{'s' if len(names) == 1 else ''}"
+        f"`{group.owner}` is in no optimizer: its {count} get{'s' if one else ''} a gradient and "
+        f"never change{'s' if one else ''}"
         if whole
-        else f"{subject} of `{group.owner}` {_is(names)} in no optimizer and never "
-        f"change{'s' if len(names) == 1 else ''}"
+        else f"{subject}{leaving.part_of(group.owner, paths)} {_is(paths)} in no optimizer and "
+        f"never change{'s' if len(paths) == 1 else ''}"
     )
     thing = group.owner if whole and group.owner != members[0].module_types[0] else ""
     edits = in_optimizer(where, thing) if thing else []
@@ -158,10 +161,9 @@ def _finding(left: Left, group: _Group, severity: Severity) -> Finding | None:
         parameters=names,
         why=_why(group, where),
         checked=[
-            f"{count} got a gradient in {_passes(left, members)}; none of "
-            f"{words.count(len(left.account.optimizers), 'optimizer')} holds "
-            f"{'it' if len(names) == 1 else 'them'}, and nothing else changed "
-            f"{'its' if len(names) == 1 else 'their'} values."
+            f"{count} got a gradient in {_passes(left, members)}; no optimizer holds "
+            f"{'it' if one else 'them'}, and nothing else changed {'its' if one else 'their'} "
+            "values."
         ],
         fix=Fix(
             title=f"give the optimizer {given} as well",
@@ -177,6 +179,10 @@ def _finding(left: Left, group: _Group, severity: Severity) -> Finding | None:
 
 def _is(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
+
+
+def _it(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "them"
 
 
 def _passes(left: Left, infos: list[ParameterInfo]) -> str:
@@ -201,7 +207,10 @@ def _why(group: _Group, where: Span) -> str:
     if group.late:
         return f"{known} These were added to the model later."
     if not group.beside and given.endswith(".parameters()"):
-        return f"{known} `{group.owner}` is a module of its own: `{given}` does not list what is in it."
+        return (
+            f"{known} `{group.owner}` is a module of its own: `{given}` does not list what is "
+            "in it."
+        )
     return known
 
 
@@ -219,17 +228,22 @@ def _made(left: Left, group: _Group, where: Span) -> list[Related]:
 # --- tensors of no module ---------------------------------------------------------------------
 
 
-def _is_learned(case: Case, node: int) -> bool:
-    source, event = case.graph.source(node), case.graph.event(node)
+def _is_learned(left: Left, node: int) -> bool:
+    """Whether a tensor looks like one that is meant to change, and not like data or a zero."""
+    source, event = left.case.graph.source(node), left.case.graph.event(node)
     if source is not None:
         return source.parameter
-    return event is not None and event.op in _CONSTANTS
+    if event is None or event.op not in _CONSTANTS:
+        return False
+    users = left.consumers.users(node) if left.consumers is not None else []
+    summed = all((u := left.case.graph.event(n)) is None or u.op in _SUMS for n in users)
+    return math.prod(event.shape or ()) > 1 or not summed  # sums have to begin with something
 
 
 def _loose(left: Left, nodes: list[int]) -> Iterator[Finding]:
     """Leaves that the program keeps beside its modules."""
     case = left.case
-    optimizer = left.optimizer_of(left.held)
+    optimizer = left.optimizer_of(left.held, set(nodes))
     where = case.user_span(optimizer.stack) if optimizer is not None and optimizer.stack else None
     if where is None:
         return
@@ -255,13 +269,13 @@ def _loose(left: Left, nodes: list[int]) -> Iterator[Finding]:
         why="an optimizer changes the tensors that it was given when it was made, and no others.",
         checked=[
             f"the same {words.count(len(names), 'tensor')} got a gradient in {passes} backward "
-            "passes; no optimizer holds it, nothing else changed its values, and its gradient "
-            "was never read."
+            f"passes; no optimizer holds {_it(names)}, nothing changed {_it(names)}, and nobody "
+            "read the gradient."
         ],
         fix=Fix(
             title=f"give the optimizer {words.listed(names)} as well",
-            safety="from the first step on they will change",
-            deliberate="if it should stay as it is, make it without `requires_grad=True`.",
+            safety=f"from the first step on this changes {_it(names)}",
+            deliberate=f"if nothing should change {_it(names)}, do not ask for a gradient.",
         ),
         first_step=case.question.step,
     )

@@ -91,12 +91,12 @@ def _times(number: int) -> str:
 
 def _fix(where: Span, step: Span, in_order: bool, said: str, stepped: str) -> Fix:
     edits: list[Edit] = move_after(where, step) if same_block(where, step) else []
-    title = f"call {said} after {stepped}"
+    title = f"call {said} after {stepped}, not before it"
     if not in_order:
         title = f"call {said} only when {stepped} has run"
     return Fix(
         title=title,
         edits=edits,
-        safety="every learning rate is then used one step later than now",
+        safety="the schedule then starts with its first value",
         deliberate="if the first value should be skipped, give the schedule another start.",
     )

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from whygrad.diagnose import lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Training
-from whygrad.record.accounts import Account, PassUse, StepUse
-from whygrad.session import Finding, Fix, Related, Symptom
+from whygrad.record.accounts import Account, ClipUse, PassUse, StepUse
+from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.spans import Span, location
-from whygrad.source.step_calls import MethodUse, is_name, method_uses, names_optimizer, same_name
-from whygrad.source.step_edits import add_parentheses, insert_after, insert_before
+from whygrad.source.step_calls import (
+    MethodUse,
+    is_name,
+    method_uses,
+    names_optimizer,
+    same_block,
+    same_name,
+)
+from whygrad.source.step_edits import (
+    add_parentheses,
+    insert_after,
+    insert_before,
+    replace_receiver,
+)
 
 CODE = "step-missing"
 
@@ -64,61 +77,54 @@ def _overflows(case: Case, nodes: set[int] | frozenset[int]) -> bool:
 # --- where ------------------------------------------------------------------------------------
 
 
-def _finding(case: Case, account: Account, training: Training) -> Finding | None:
-    backward = steps.line(case, training.passes[-1])
-    if backward is None:
-        return None
-    uses = _candidates(case, training)
-    uncalled = next((use for use in uses if not use.called), None)
-    instead = _scheduler(case, training)
-    wrong = _wrong_step(case, account, training)
-    unrun = next((use for use in uses if use.called), None)
-    where = next(
-        (u.span for u in (uncalled,) if u is not None),
-        instead or wrong or (unrun.span if unrun is not None else None) or backward,
-    )
+@dataclass(slots=True)
+class Culprit:
+    """The line to change, and what is wrong with it."""
+
+    kind: Literal["uncalled", "scheduler", "other optimizer", "not run", "backward"]
+    span: Span
+    call: str  # the missing call, as the program would write it
+
+
+def _culprit(case: Case, account: Account, training: Training, backward: Span) -> Culprit:
+    uses = _candidates(case, account, training)
     call = _call(case, account, training, uses)
-    nodes = training.use.nodes - _moved_otherwise(account)
-    names = steps.parameter_names(case, {n for m in training.passes for n in m.touched} & nodes)
-    title = _title(training, call, uncalled, instead, wrong)
-    return Finding(
-        code=CODE,
-        severity="warning",
-        symptom=_symptom(training),
-        title=title,
-        message=f"{words.sentence(title)} Without `optimizer.step()` these parameters never "
-        f"change: {words.listed(names, 8)}.",
-        location=location(where),
-        label=_label(where, backward, uncalled, instead, wrong, training),
-        related=_related(case, training, where, backward, unrun),
-        parameters=names,
-        why=_why(call, training, instead),
-        checked=_checked(account, training),
-        fix=_fix(training, call, where, backward, uncalled, instead),
-    )
+    for use in uses:
+        if not use.called:
+            return Culprit("uncalled", use.span, f"{use.receiver}.step()")
+    scheduler = _scheduler(case, training)
+    if scheduler is not None:
+        return Culprit("scheduler", scheduler, call)
+    other = _other_step(case, account, training)
+    if other is not None:
+        return Culprit("other optimizer", other, call)
+    if uses:
+        return Culprit("not run", uses[0].span, call)
+    return Culprit("backward", backward, call)
 
 
-def _candidates(case: Case, training: Training) -> list[MethodUse]:
+def _candidates(case: Case, account: Account, training: Training) -> list[MethodUse]:
     """`optimizer.step` in the code around the passes: not called, or in a branch that never ran."""
     uses = method_uses(steps.user_spans(case, training.passes[-1:]), "step")
-    known = [name for name in (steps.made_name(case, training.use),) if name]
-    schedulers = {steps.stepped_name(steps.line(case, act)) for act in training.schedules}
-    ran = [
-        span
-        for act in (case.question.account.acts if case.question.account is not None else ())
-        if isinstance(act, StepUse) and (span := steps.line(case, act)) is not None
-    ]
-    return [
+    own = steps.made_name(case, training.use)
+    others = {steps.stepped_name(steps.line(case, act)) for act in training.schedules}
+    others |= {steps.made_name(case, u) for u in account.optimizers if u is not training.use}
+    ran = [steps.line(case, act) for act in account.acts if isinstance(act, StepUse)]
+    not_run = [
         use
         for use in uses
-        if names_optimizer(use.receiver, known)
-        and not any(same_name(use.receiver, other) for other in schedulers if other)
-        and not any(lives.same_place(use.span, span) for span in ran)
+        if not any(span is not None and lives.same_place(use.span, span) for span in ran)
+    ]
+    named = [use for use in not_run if own and same_name(use.receiver, own)]
+    return named or [
+        use
+        for use in not_run
+        if names_optimizer(use.receiver)
+        and not any(same_name(use.receiver, name) for name in others if name)
     ]
 
 
 def _call(case: Case, account: Account, training: Training, uses: list[MethodUse]) -> str:
-    """The missing call as the program would write it."""
     written = next((use.receiver for use in uses if is_name(use.receiver)), "")
     name = written or steps.made_name(case, training.use) or "optimizer"
     if account.scaled and not written:
@@ -130,91 +136,110 @@ def _call(case: Case, account: Account, training: Training, uses: list[MethodUse
 
 def _scheduler(case: Case, training: Training) -> Span | None:
     """The line that lets the scheduler step once per pass, where the optimizer should."""
-    between = 0
-    for earlier, later in pairwise(training.schedules):
-        between += sum(earlier.order < made.order < later.order for made in training.passes) == 1
-    often = len(training.schedules) > 1 and between == len(training.schedules) - 1
-    return steps.line(case, training.schedules[-1]) if often else None
+    schedules = training.schedules
+    once = [
+        sum(earlier.order < made.order < later.order for made in training.passes) == 1
+        for earlier, later in pairwise(schedules)
+    ]
+    return steps.line(case, schedules[-1]) if once and all(once) else None
 
 
-def _wrong_step(case: Case, account: Account, training: Training) -> Span | None:
+def _other_step(case: Case, account: Account, training: Training) -> Span | None:
     """A step of another optimizer, which has one of its own, right after this one's passes."""
     acts = [act for act in account.acts if isinstance(act, (PassUse, StepUse))]
     places: dict[int, set[Span]] = {}
-    after: Counter[tuple[int, Span]] = Counter()
+    after: dict[Span, int] = {}
     for before, act in pairwise(acts):
         span = steps.line(case, act) if isinstance(act, StepUse) else None
         if not isinstance(act, StepUse) or span is None:
             continue
         places.setdefault(act.optimizer, set()).add(span)
         if isinstance(before, PassUse) and before.touched & training.use.nodes:
-            after[act.optimizer, span] += 1
-    found = [span for (number, span), _ in after.most_common() if len(places[number]) > 1]
+            after[span] = act.optimizer
+    found = [span for span, number in after.items() if len(places[number]) > 1]
     return found[0] if len(found) == 1 else None
 
 
 # --- words ------------------------------------------------------------------------------------
 
 
-def _title(
-    training: Training,
-    call: str,
-    uncalled: MethodUse | None,
-    instead: Span | None,
-    wrong: Span | None,
-) -> str:
-    if uncalled is not None:
-        return f"`{uncalled.receiver}.step` is not called, it lacks its parentheses"
-    if instead is not None:
-        said = steps.written(instead, "scheduler.step()")
-        return f"{said} runs in every iteration, `{call}` never does"
-    if wrong is not None:
-        return f"{steps.written(wrong, 'this step')} moves other parameters, `{call}` never runs"
-    return f"`{call}` is never called: {steps.passes(len(training.passes))} and not one step"
+def _finding(case: Case, account: Account, training: Training) -> Finding | None:
+    backward = steps.line(case, training.passes[-1])
+    if backward is None:
+        return None
+    culprit = _culprit(case, account, training, backward)
+    nodes = training.use.nodes - _moved_otherwise(account)
+    names = steps.parameter_names(case, {n for m in training.passes for n in m.touched} & nodes)
+    title = _title(training, culprit)
+    return Finding(
+        code=CODE,
+        severity="warning",
+        symptom="warns" if training.schedules else "silent",
+        title=title,
+        message=f"{words.sentence(title)} Without `optimizer.step()` these parameters never "
+        f"change: {words.listed(names, 8)}.",
+        location=location(culprit.span),
+        label=_label(training, culprit),
+        related=_related(case, account, training, culprit, backward),
+        parameters=names,
+        why=_why(culprit),
+        checked=_checked(account, training),
+        fix=_fix(case, account, training, culprit),
+    )
 
 
-def _label(
-    where: Span,
-    backward: Span,
-    uncalled: MethodUse | None,
-    instead: Span | None,
-    wrong: Span | None,
-    training: Training,
-) -> str:
-    if uncalled is not None:
-        return "names the method and does not call it"
-    if instead is not None:
-        return "changes the learning rate, and no parameter"
-    if wrong is not None:
-        return f"steps another optimizer, not this `{training.use.name}`"
-    if lives.same_place(where, backward):
-        return "computes gradients that no step uses"
-    return "never ran"
+def _title(training: Training, culprit: Culprit) -> str:
+    call = f"`{culprit.call}`"
+    match culprit.kind:
+        case "uncalled":
+            return f"{steps.written(culprit.span, 'step')} is not called, it lacks its parentheses"
+        case "scheduler":
+            said = steps.written(culprit.span, "scheduler.step()")
+            return f"{said} runs in every iteration, {call} never does"
+        case "other optimizer":
+            said = steps.written(culprit.span, "this step")
+            return f"{said} moves other parameters, {call} never runs"
+    return f"{call} is never called: {steps.passes(len(training.passes))} and not one step"
+
+
+def _label(training: Training, culprit: Culprit) -> str:
+    match culprit.kind:
+        case "uncalled":
+            return "names the method and does not call it"
+        case "scheduler":
+            return "changes the learning rate, and no parameter"
+        case "other optimizer":
+            return f"steps another optimizer, not this `{training.use.name}`"
+        case "not run":
+            return "never ran"
+    return "computes gradients that no step uses"
 
 
 def _related(
-    case: Case, training: Training, where: Span, backward: Span, unrun: MethodUse | None
+    case: Case, account: Account, training: Training, culprit: Culprit, backward: Span
 ) -> list[Related]:
     found = []
-    if not lives.same_place(where, backward):
+    if culprit.kind != "backward":
         label = "computes gradients that no step uses"
         found.append(Related("operation", location(backward), label))
-    if unrun is not None and not lives.same_place(where, unrun.span):
-        found.append(Related("operation", location(unrun.span), "never ran"))
+    found += [
+        Related("operation", location(use.span), "never ran")
+        for use in _candidates(case, account, training)[:1]
+        if use.called and culprit.kind != "not run"
+    ]
     made = case.user_span(training.use.stack) if training.use.stack else None
     if made is not None:
         found.append(Related("created", location(made), "the optimizer that never steps"))
     return found
 
 
-def _symptom(training: Training) -> Symptom:
-    return "warns" if training.schedules else "silent"
-
-
-def _why(call: str, training: Training, instead: Span | None) -> str:
-    steps_it = "`optimizer.step()`" + (f", here `{call}`," if call != "optimizer.step()" else "")
-    why = f"backward() only computes gradients; {steps_it} is what changes parameters with them."
-    if instead is not None:
+def _why(culprit: Culprit) -> str:
+    here = f", here `{culprit.call}`," if culprit.call != "optimizer.step()" else ""
+    why = (
+        f"backward() only computes gradients; `optimizer.step()`{here} is what changes parameters "
+        "with them."
+    )
+    if culprit.kind == "scheduler":
         return f"{why} A scheduler's step() changes the learning rate for it, and nothing else."
     return why
 
@@ -231,31 +256,39 @@ def _checked(account: Account, training: Training) -> list[str]:
     return found
 
 
-def _fix(
-    training: Training,
-    call: str,
-    where: Span,
-    backward: Span,
-    uncalled: MethodUse | None,
-    instead: Span | None,
-) -> Fix:
-    edits = []
-    if uncalled is not None:
-        title, edits = f"call it: `{call}`", add_parentheses(uncalled.span)
-    elif instead is not None:
-        title = f"call `{call}` in every iteration, and the scheduler after it"
-        edits = insert_before(instead, call) if _is_in_sight(call, instead) else []
-    elif lives.same_place(where, backward):
-        title = f"call `{call}` after {steps.written(backward, 'backward()')}"
-        edits = insert_after(backward, call) if _is_in_sight(call, backward) else []
-    else:
-        title = f"make sure that `{call}` is reached"
+def _fix(case: Case, account: Account, training: Training, culprit: Culprit) -> Fix:
+    call, place = culprit.call, culprit.span
+    edits: list[Edit] = []
+    match culprit.kind:
+        case "uncalled":
+            title, edits = f"call it: `{call}`", add_parentheses(place)
+        case "scheduler":
+            title = f"call `{call}` in every iteration, and the scheduler after it"
+            edits = insert_before(place, call) if _is_in_sight(call, place) else []
+        case "other optimizer":
+            title = f"call `{call}` here"
+            edits = replace_receiver(place, call.removesuffix(".step()"))
+        case "not run":
+            title = f"make sure that `{call}` is reached"
+        case "backward":
+            title = f"call `{call}` after {steps.written(place, 'backward()')}"
+            last = _clipping(case, account, training.passes[-1], place) or place
+            edits = insert_after(last, call) if _is_in_sight(call, place) else []
     return Fix(
         title=title,
         edits=edits,
         safety="the parameters will then change during training",
         deliberate="if only the gradients are wanted, the optimizer is not needed.",
     )
+
+
+def _clipping(case: Case, account: Account, made: PassUse, backward: Span) -> Span | None:
+    """Where the gradients of a pass are clipped, beside its backward(): the step comes later."""
+    for act in account.acts[made.order :]:
+        span = steps.line(case, act) if isinstance(act, ClipUse) else None
+        if span is not None and same_block(span, backward):
+            return span
+    return None
 
 
 def _is_in_sight(call: str, place: Span) -> bool:

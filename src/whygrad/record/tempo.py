@@ -1,0 +1,46 @@
+"""When to record every step and when to let the program run almost alone.
+
+The first steps are recorded in full, and so is every step in which something may be off. After
+that only samples are, further and further apart; in between, a hook counts steps and looks at
+one gradient.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from whygrad.record import looks
+from whygrad.record.ledger import parameters_of
+
+FULL_STEPS = 256
+_LOOK_EVERY = 16  # steps, where a look has to wait for a device
+
+
+class Tempo:
+    """Decides, after each step, whether the next one is recorded."""
+
+    def __init__(self, watch_steps: frozenset[int]) -> None:
+        self.watch_steps = watch_steps
+        self._sentinel: Any = None  # weakly, a parameter whose gradient stands for all
+        self._every = 1
+
+    def may_rest(self, step: int) -> bool:
+        """Whether the step after this one can go unrecorded."""
+        following = step + 1
+        if step < FULL_STEPS or following in self.watch_steps:
+            return False
+        return bool(following & step)  # powers of two are samples
+
+    def rest(self, optimizer: Any) -> None:
+        """Choose what to look at while resting."""
+        first = next((p for p in parameters_of(optimizer) if p.grad is not None), None)
+        self._sentinel = None if first is None else weakref.ref(first)
+        self._every = 1 if first is None or first.device.type == "cpu" else _LOOK_EVERY
+
+    def is_off(self, step: int) -> bool:
+        """Whether the gradient that stands for all is not finite."""
+        parameter = self._sentinel() if self._sentinel is not None else None
+        if parameter is None or parameter.grad is None or step % self._every:
+            return False
+        return not looks.seems_finite(parameter.grad)
