@@ -31,6 +31,7 @@ from whygrad.source.spans import source_lines
 
 _CONTEXT_LINES = 3
 _MAX_GRAPH_NODES = 5_000
+_REPLACED = "optimizer-holds-old-parameters"
 _INPUTS = Event._fields.index("inputs")
 
 active: list[Watch] = []  # the watches that are on, innermost last
@@ -90,7 +91,10 @@ class Watch:
     def findings(self) -> list[Finding]:
         """What is known so far, most important first."""
         asker = self.watcher.asker
-        flowing, held = asker.health.flowing, asker.health.ledger.held_nodes
+        flowing, ledger = asker.health.flowing, asker.health.ledger
+        held, written = ledger.held_nodes, ledger.written
+        without = asker.still_without - written
+        replaced = any(a.finding.code == _REPLACED for a in self._answered)
         confirmed = []
         for answered in self._answered:
             finding = answered.finding
@@ -99,11 +103,13 @@ class Watch:
             if answered.growing and not asker.keepers.growing:
                 continue  # a window of a fixed size, which somebody chose
             if not (
-                _narrow(finding, answered.missing, lambda node: node in asker.still_without)
+                _narrow(finding, answered.missing, lambda node: node in without)
                 and _narrow(finding, answered.zero, lambda node: node not in flowing)
-                and _narrow(finding, answered.unheld, lambda node: node not in held)
+                and _narrow(finding, answered.unheld, lambda node: node not in held | written)
             ):
                 continue  # it was only late: it came to these parameters after all
+            if replaced and answered.missing and held.issuperset(answered.missing.values()):
+                continue  # no wonder: these are the parameters that others have replaced
             repeats = [n for (_, stack), n in asker.repeated.items() if stack == answered.stack]
             if finding.symptom == "raises" and repeats:
                 finding.count = max(finding.count, *repeats)
@@ -217,7 +223,8 @@ class Watch:
                 place.file,
                 place.line,
             ):
-                other.count += 1
+                # Health is asked about again; that is no second time.
+                other.count += question.kind != "health"
                 return
         targets = set(question.targets) if question.kind == "no-gradient" else set()
         missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from whygrad.diagnose import values
 from whygrad.diagnose.case import Case
-from whygrad.graph.tracing import Death, Followed, is_zero, kind_of
+from whygrad.graph.tracing import STEPS, Death, Followed, is_zero, kind_of
 from whygrad.record.accounts import Range, TraceNode
 from whygrad.record.events import ParameterInfo
 from whygrad.source.spans import Span
@@ -17,8 +17,7 @@ _FOLLOWS = ""  # a factor is zero because gradient's end elsewhere made it so
 _PRIORITY = {STEP: 0, SATURATED: 1, RELU: 2, INIT: 3, _FOLLOWS: 4}
 _FEW = 32  # values of which all can be on one side by chance
 
-# Flat everywhere, whatever comes in; the second line replaces values and does not look at them.
-STEPS = frozenset("Round Floor Ceil Trunc Sign Sgn Bernoulli".split())
+# These replace values and do not look at them.
 OVERWRITES = frozenset("Fill Zero Copy Normal Uniform Exponential LogNormal Cauchy".split())
 _ROUNDED_DIVISIONS = ("DivBackward2", "DivBackward3")
 
@@ -133,7 +132,7 @@ class _Search:
         causes: dict[Death, Cause] = {}
         for passed in mine:
             deaths = passed.deaths(leaf)
-            if deaths is None or self._is_content(passed, leaf):
+            if deaths is None or is_zero(passed.loss()):  # a loss of zero has all it wants
                 return None, {}
             causes = {}
             for death in deaths:
@@ -142,14 +141,6 @@ class _Search:
                     return None, {}
                 causes[death] = cause
         return (mine[-1], causes) if mine else (None, {})
-
-    def _is_content(self, passed: Followed, leaf: int) -> bool:
-        """Whether the loss is zero, as it may well be for something that was trained before."""
-        if not is_zero(passed.loss()):
-            return False
-        mine = self.stuck[leaf]
-        held = [i for i in self.case.question.parameters if i.optimizer == mine.optimizer]
-        return any(info.loaded or info.gradient == "flows" for info in held)
 
     # --- one death ----------------------------------------------------------------------------
 

@@ -23,6 +23,18 @@ Rule = Callable[[Case], Iterator[Finding]]
 _NO_GRAPH = re.compile(r"element (\d+) of (?:the )?(?:tensors|variables) does not require grad")
 _INPUT_WITHOUT_GRAD = re.compile(r"One of the differentiated Tensors does not require grad")
 
+# Of what is silent: mistakes that make others look like mistakes come first, and what may well
+# be meant comes last.
+_ORDER = {
+    "optimizer-holds-old-parameters": 0,
+    "gradients-zeroed-before-step": 0,
+    "step-missing": 0,
+    "backward-missing": 0,
+    "output-not-in-loss": 2,
+    "parameter-unused": 2,
+    "frozen-parameters": 2,
+    "scheduler-before-optimizer": 3,
+}
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -63,8 +75,9 @@ def rank(findings: list[Finding]) -> list[Finding]:
     return list(merged.values())
 
 
-def _weight(finding: Finding) -> tuple[int, int]:
-    return _SEVERITY[finding.severity], 0 if finding.symptom == "raises" else 1
+def _weight(finding: Finding) -> tuple[int, int, int]:
+    raises = finding.symptom == "raises"
+    return _SEVERITY[finding.severity], 0 if raises else 1, _ORDER.get(finding.code, 1)
 
 
 def build_case(recording: Recording, question: Question) -> Case | None:

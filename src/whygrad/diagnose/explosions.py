@@ -106,19 +106,31 @@ def loop(case: Case, growth: Growth) -> Loop | None:
 
 
 def _longest(case: Case, passed: Followed) -> Loop | None:
-    """The line at which more products are made than anywhere else."""
-    visits: Counter[Span] = Counter()
-    ops: dict[Span, str] = {}
+    """The line at which more products are chained than anywhere else."""
+    visits: Counter[tuple[str, int]] = Counter()
+    places: dict[tuple[str, int], tuple[Span, str]] = {}
     for node in passed.nodes:
-        where = values.place_of(case, node) if kind_of(node) in _PRODUCTS else None
+        chained = any(fed >= 0 and not _is_weight(passed, fed) for fed in node.feeds)
+        where = values.place_of(case, node) if kind_of(node) in _PRODUCTS and chained else None
         if where is not None:
-            visits[where] += 1
-            ops.setdefault(where, values.spoken(case, node))
+            key = where.file, where.line
+            visits[key] += 1
+            places.setdefault(key, (where, values.spoken(case, node)))
     most = visits.most_common(2)
     if not most or most[0][1] < _VISITS or (len(most) > 1 and most[1][1] * 2 > most[0][1]):
         return None
-    where, times = most[0]
-    return Loop(where, ops[where], times, None)
+    key, times = most[0]
+    return Loop(*places[key], times, None)
+
+
+def _is_weight(passed: Followed, index: int) -> bool:
+    """A leaf, or a view of one."""
+    while passed.nodes[index].leaf is None:
+        node = passed.nodes[index]
+        if kind_of(node) not in ("T", "Transpose", "Permute") or node.feeds[0] < 0:
+            return False
+        index = node.feeds[0]
+    return True
 
 
 def _loop(case: Case, passed: Followed) -> Loop | None:

@@ -15,6 +15,9 @@ from whygrad.record.accounts import Range, Trace
 from whygrad.source.powers import is_whole_power
 from whygrad.source.spans import Span
 
+_OVERFLOWS = "overflows"
+_LARGE = 100.0  # what squares to infinity in half precision
+
 Began = Literal["backward", "forward", "data"]
 
 
@@ -36,7 +39,7 @@ class Poison:
     @property
     def is_clear(self) -> bool:
         """Whether one value explains it, and not just its size."""
-        return bool(self.phrase) and self.phrase != "overflows"
+        return bool(self.phrase) and self.phrase != _OVERFLOWS
 
 
 def poisoned_parameters(case: Case) -> list[int]:
@@ -90,7 +93,28 @@ def _in_forward(case: Case, passed: Followed, hit: int) -> Poison | None:
     if first:
         index = min(first, key=lambda index: _event(passed, index))
         return _poison(case, passed, index, "forward", makers[index])
-    return _in_data(case, passed, below) or _poison(case, passed, hit, "backward", "")
+    return (
+        _in_data(case, passed, below)
+        or _overflow(case, passed, below)
+        or _poison(case, passed, hit, "backward", "")
+    )
+
+
+def _overflow(case: Case, passed: Followed, below: set[int]) -> Poison | None:
+    """The first operation that made infinity out of large numbers."""
+    found: set[int] = set()
+    for index in below:
+        waiting = passed.spoilt_operands(index)
+        while waiting:
+            fed = waiting.pop()
+            given = passed.inputs(fed).values()
+            if not given:
+                waiting += [f for f in passed.nodes[fed].feeds if f >= 0]  # a sum keeps nothing
+            elif all(is_finite(s) and max(abs(s.low), abs(s.high)) > _LARGE for s in given):
+                found.add(fed)
+    if not found:
+        return None
+    return _poison(case, passed, min(found, key=lambda i: _event(passed, i)), "forward", _OVERFLOWS)
 
 
 def _event(passed: Followed, index: int) -> int:

@@ -81,17 +81,19 @@ def sure(case: Case, cycles: list[Cycle]) -> bool:
     return len(cycles) >= (2 if final else 3)
 
 
-def by_program(case: Case, training: Training) -> bool:
+def by_program(case: Case, training: Training, closures: bool = False) -> bool:
     """Whether the program itself says what comes after what.
 
-    It does not where a library's loop calls backward() and steps, nor where the optimizer's
-    step() calls back for gradients, as often as it likes.
+    It does not where a library's loop calls backward() and steps, nor (unless `closures` are
+    fine) where the optimizer's step() calls back for gradients, as often as it likes.
     """
     step = next((line(case, cycle.step) for cycle in training.cycles), None)
     if step is None:
         return not training.cycles
     if training.passes and all(at_place(case, made, step) for made in training.passes):
         return False
+    if closures:
+        return True
     within = {case.places.spans(cycle.step.stack)[:1] for cycle in training.cycles}
     return not any(
         (span,) in within for made in training.passes for span in case.places.spans(made.stack)[1:]

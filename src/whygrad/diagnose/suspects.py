@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from whygrad.diagnose.case import Case, is_library
 from whygrad.record.accounts import Range, Trace
-from whygrad.record.events import Event
+from whygrad.record.events import INSIDE_FUNCTION, Event
 from whygrad.record.ops import display_name
 from whygrad.source.powers import is_whole_power
 from whygrad.source.spans import Span
@@ -36,7 +36,13 @@ _IN_FORWARD: dict[str, Callable[[Range], bool]] = {
     "truediv": lambda seen: not seen.low <= 0 <= seen.high,
     "atanh": lambda seen: max(-seen.low, seen.high) < 1,
     "exp": lambda seen: seen.high < 80,
+    # Of a row of -inf; asked only where something is masked.
+    "softmax": lambda seen: seen.low > -math.inf,
+    "log_softmax": lambda seen: seen.low > -math.inf,
+    "scaled_dot_product_attention": lambda seen: True,
 }
+_MASKED = frozenset(["softmax", "log_softmax", "scaled_dot_product_attention"])
+_MASKING = frozenset(["masked_fill", "masked_fill_", "where", "__setitem__"])
 _DROPPING = frozenset(
     """
     where masked_fill masked_select nan_to_num nll_loss gather index take_along_dim index_select
@@ -69,27 +75,56 @@ def suspects(case: Case, trace: Trace | None, loss: float | None) -> list[Suspec
     for suspect in _all(case, trace, loss is not None and math.isfinite(loss)):
         found.setdefault((suspect.where.file, suspect.where.line), suspect)
     certain = [suspect for suspect in found.values() if suspect.seen is not None]
-    return certain or list(found.values())
+    return certain or list(found.values()) or list(_custom(case))
 
 
 def _all(case: Case, trace: Trace | None, finite_loss: bool) -> Iterator[Suspect]:
     graph = case.graph
-    nodes = sorted(graph.ancestors(case.question.roots[:1]))
+    start, in_forward = _first_nan(case, trace)
+    nodes = sorted(graph.ancestors(start))
     events = [(n, e) for n in nodes if (e := graph.event(n)) is not None and e.live]
     dropped = any(display_name(event.op) in _DROPPING for _, event in events)
-    possible = _IN_BACKWARD if finite_loss and not dropped else _ALL
+    possible = _IN_BACKWARD if finite_loss and not (dropped or in_forward) else _ALL
     for node, event in events:
         op = display_name(event.op)
         where, fed = _place(case, node), _operand(event, op)
         if op not in _ALL or where is None or fed is None or not graph.live(fed):
             continue
-        if op == "pow" and is_whole_power(where):
+        if (op == "pow" and is_whole_power(where)) or (op in _MASKED and not _masked(case, node)):
             continue
         seen = _known(trace, fed) if trace is not None else None
         if seen is not None and not _ALL[op](seen):
             yield Suspect(where, f"`{op}`", seen, _made_by(case, fed))
         elif seen is None and op in possible and not _is_guarded(case, fed):
             yield Suspect(where, f"`{op}`", None, _made_by(case, fed))
+
+
+def _first_nan(case: Case, trace: Trace | None) -> tuple[tuple[int, ...], bool]:
+    """The earliest value known to have NaN in it; the loss, if none is."""
+    roots = case.question.roots[:1]
+    if trace is None:
+        return roots, False
+    behind = case.graph.ancestors(roots)
+    spoilt = [n for n, seen in trace.values.items() if n in behind and math.isnan(seen.low)]
+    return ((min(spoilt),), True) if spoilt else (roots, False)
+
+
+def _masked(case: Case, node: int) -> bool:
+    """Whether some scores may have been set to -inf on purpose."""
+    events = (case.graph.event(n) for n in case.graph.ancestors([node]))
+    return any(event is not None and event.op in _MASKING for event in events)
+
+
+def _custom(case: Case) -> Iterator[Suspect]:
+    """Custom Functions, whose backward is the program's own."""
+    graph = case.graph
+    for node in sorted(graph.ancestors(case.question.roots[:1])):
+        event, where = graph.event(node), _place(case, node)
+        inside = [graph.event(fed) for fed in graph.inputs(node)]
+        if event is None or where is None or not event.live:
+            continue
+        if any(inner is not None and inner.mode == INSIDE_FUNCTION for inner in inside):
+            yield Suspect(where, f"`{event.op}.backward()`", None)
 
 
 def _place(case: Case, node: int) -> Span | None:

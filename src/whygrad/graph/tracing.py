@@ -51,6 +51,18 @@ _ZERO_IF_ALL = frozenset(
 )
 
 
+# Flat everywhere, whatever comes in.
+STEPS = frozenset("Round Floor Ceil Trunc Sign Sgn Bernoulli".split())
+
+# Names of kept operands -> their place among those of the operation.
+_PLACES: dict[str, dict[str, int]] = {
+    "Addmm": {"mat1": 1, "mat2": 2},
+    "Baddbmm": {"batch1": 1, "batch2": 2},
+    "Convolution": {"input": 0, "weight": 1},
+}
+_USUAL_PLACES = {"self": 0, "other": 1, "mat2": 1, "vec": 1, "tensor": 1, "exponent": 1}
+
+
 class Death(NamedTuple):
     """Gradient came to an operation, and only zeros left it for one of its operands."""
 
@@ -143,6 +155,15 @@ class Followed:
         saved = self.nodes[index].saved
         return {name: values for name, values in saved.items() if not _RESULT.match(name)}
 
+    def spoilt_operands(self, index: int) -> list[int]:
+        """The operations whose results came to this one with NaN or infinity in them."""
+        node = self.nodes[index]
+        places = _PLACES.get(kind_of(node), _USUAL_PLACES)
+        found = {
+            places.get(name, 0) for name, seen in self.inputs(index).items() if not is_finite(seen)
+        }
+        return [node.feeds[at] for at in found if at < len(node.feeds) and node.feeds[at] >= 0]
+
     def input(self, index: int) -> Range | None:
         """The values that an operation with one operand got, if they are known."""
         node = self.nodes[index]
@@ -182,13 +203,17 @@ class Followed:
 
     def _fate(self, index: int) -> frozenset[Death] | None:
         found: set[Death] = set()
+        summed_away = False
         for consumer, place in self._above[index]:
             node = self.nodes[consumer]
             sent, came = node.outgoing[place], node.incoming
             if sent is None:
                 continue  # autograd's way to say that there is nothing
-            if sent != 0 or came is None or not math.isfinite(came):
+            if came is None or not math.isfinite(came):
                 return None
+            if sent != 0:
+                summed_away = True
+                continue
             if came != 0:
                 found.add(Death(consumer, place))
                 continue
@@ -196,7 +221,10 @@ class Followed:
             if further is None:
                 return None
             found |= further
-        # Zeros that nobody sent: the pass itself started with them.
+        if summed_away:
+            # `x + (x.round() - x)`: what comes past the flat operation comes twice, and cancels.
+            found = {death for death in found if kind_of(self.nodes[death.at]) in STEPS}
+        # None too for zeros that nobody sent: the pass itself started with them.
         return frozenset(found) or None
 
     def factor(self, death: Death) -> int | None:

@@ -114,6 +114,7 @@ class Account:
     optimizers: list[OptimizerUse] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     written: frozenset[int] = frozenset()  # parameters that the program itself changed in place
+    by_hand: list[StepUse] = field(default_factory=list)  # updates of the program's own writing
     scaled: bool = False  # a gradient scaler is in use: steps may be skipped on purpose
     complete: bool = True  # nothing was left out since the program's start
     final: bool = False  # the program has ended

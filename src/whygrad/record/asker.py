@@ -269,7 +269,7 @@ class Asker:
             for node in passed.roots
         }
 
-    def before_step(self, optimizer: Any, frame: Any) -> None:
+    def before_step(self, optimizer: Any, frame: Any, closure: bool = False) -> None:
         """An optimizer is about to step: has each of its parameters ever had a gradient?"""
         state = self.optimizers.get(optimizer)
         if self._loose:
@@ -292,7 +292,7 @@ class Asker:
             state.silent = is_silent(optimizer)
         state.steps += 1
         self.timeline.stepped(state, frame)
-        self.health.before_step(optimizer, self.timeline.steps[-1].stack, frame)
+        self.health.before_step(optimizer, self.timeline.steps[-1].stack, frame, closure)
         keepers = self.keepers
         keepers.steps += 1
         if keepers.steps >= keepers.next_look:
@@ -383,7 +383,9 @@ class Asker:
         state.pending = waiting
         if state.steps > CLOSE_STEPS or self._asked >= _MAX_ASKED:
             return
-        nodes = [node for p in missing if (node := recorder.node_of(p)) is not None]
+        written = self.health.ledger.written if missing else set()  # averages, target networks
+        known = [recorder.node_of(parameter) for parameter in missing]
+        nodes = [node for node in known if node is not None and node not in written]
         roots = self.roots_since(state.last_backward)
         frozen = any(
             source.parameter and not source.requires_grad

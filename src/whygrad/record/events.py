@@ -57,6 +57,7 @@ class Source:
     made_by: str = ""  # the constructor that made it from its origin: nn.Parameter(x)
     flag_stack: int = 0  # where requires_grad was last set
     born_frozen: bool = False
+    born: int = 0  # the number of the next event when it was first seen
 
 
 class Write(NamedTuple):

@@ -58,6 +58,7 @@ class Health:
         self._leaves: list[Any] = []
         self._probe: Probe | None = None
         self._digests: list[tuple[Leaf, Any]] = []
+        self._step = 0  # where one with a closure began
 
     # --- backward passes ----------------------------------------------------------------------
 
@@ -130,30 +131,46 @@ class Health:
 
     # --- steps --------------------------------------------------------------------------------
 
-    def before_step(self, optimizer: Any, stack: int, frame: FrameType) -> None:
-        """An optimizer is about to step."""
+    def before_step(
+        self, optimizer: Any, stack: int, frame: FrameType, closure: bool = False
+    ) -> None:
+        """An optimizer is about to step; with a closure, backward passes are part of it."""
         ledger = self.ledger
         held = ledger.made(optimizer, frame)
         if held is None:
             return
         held.steps += 1
-        if self.recorder.parameters_made != self.parameters_made:
+        if self.recorder.parameters_made != self.parameters_made or self.recorder.thawed:
             self._reopen()
         close = held.steps <= self._until.get(held.number, CLOSE_STEPS)
-        if not (close or self._is_time(held, optimizer)):
+        if not (close or ledger.active or self._is_time(held, optimizer)):
             return
-        act = ledger.stepping(optimizer, stack, frame) if close and ledger.active else None
-        sizes = self._look(optimizer, close)
-        if act is not None:
-            act.zeros = sum(size == 0 for size in sizes)
+        if close and ledger.active:
             self._digests = [
                 (leaf, looks.digest(tensor))
                 for tensor in parameters_of(optimizer)
                 if (leaf := ledger.leaf(tensor)) is not None
             ]
+        ledger.in_closure = closure
+        if closure:
+            self._step = stack
+        else:
+            self._use(optimizer, stack, close)
+
+    def _use(self, optimizer: Any, stack: int, close: bool) -> None:
+        """A step uses the gradients that are there now."""
+        ledger = self.ledger
+        act = ledger.stepping(optimizer, stack) if ledger.active else None
+        sizes = self._look(optimizer, close) if close or self._off or act is None else {}
+        if act is not None:
+            act.zeros = sum(sizes.get(id(t)) == 0 for t in parameters_of(optimizer))
 
     def _reopen(self) -> None:
-        """New parameters were made: perhaps no optimizer knows of them."""
+        """New parameters were made, or old ones thawed: perhaps no optimizer knows of them."""
+        made = self.recorder.parameters_made != self.parameters_made
+        thawed, self.recorder.thawed = self.recorder.thawed, set()
+        if not made and thawed <= self.ledger.held_nodes:
+            return
         self.parameters_made = self.recorder.parameters_made
         if self._reopened >= _MAX_REOPENED or not any(h.steps > 1 for h in self.ledger.known):
             return
@@ -196,7 +213,7 @@ class Health:
             self.told_non_finite = True
             self._ask()
 
-    def _look(self, optimizer: Any, close: bool) -> list[float]:
+    def _look(self, optimizer: Any, close: bool) -> dict[int, float]:
         """Look at the gradients that the step will use, and at those that no step uses."""
         tensors = {id(tensor): tensor for tensor in parameters_of(optimizer)}
         if close:
@@ -208,12 +225,12 @@ class Health:
                     tensors[id(tensor)] = tensor
         having = [t for t in tensors.values() if t.is_leaf and t.grad is not None]
         if not having:
-            return []
+            return {}
         found = zip(having, looks.sizes_of([tensor.grad for tensor in having]), strict=True)
         seen = [(tensor, size) for tensor, size in found if size is not None]
         sizes = [size for _, size in seen]
         if not sizes:
-            return []
+            return {}
         for tensor, size in seen:
             node, truth = self._truth(tensor)
             truth.saw(size)
@@ -228,7 +245,7 @@ class Health:
             if not followed:
                 trace = aftermath(self.recorder, having, self._number, self.recorder.step)
                 self.traces.append(trace)
-        return sizes
+        return {id(tensor): size for tensor, size in seen}
 
     def _note_size(self, largest: float) -> None:
         step = self.recorder.step
@@ -254,9 +271,12 @@ class Health:
         if held is None:
             return
         last = self._until.get(held.number, CLOSE_STEPS)
+        if self.ledger.in_closure:
+            self.ledger.in_closure = False
+            self._use(optimizer, self._step, held.steps <= last)
         if held.steps > last and not self._off and not self.ledger.active:
             return
-        if held.steps <= last and self.ledger.active:
+        if self.ledger.active:
             self.ledger.stepped(optimizer)
             self._compare()
         diverged = self._diverged()

@@ -7,7 +7,8 @@ in the closely watched steps. Nothing is hung on tensors; parameters are held we
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from whygrad.record.accounts import (
     ScheduleUse,
     StepUse,
 )
+from whygrad.record.events import Write
 from whygrad.record.looks import is_all_zero
 from whygrad.record.recorder import Recorder
 from whygrad.record.writes import is_leaf, version
@@ -75,7 +77,9 @@ class Ledger:
         self.leaves: dict[int, Leaf] = {}  # by id of the tensor
         self.optimizers: weakref.WeakKeyDictionary[Any, Held] = weakref.WeakKeyDictionary()
         self.known: list[Held] = []  # all of them, also those that are gone
-        self.first_pass = -1  # when the first backward() was, in events
+        self.in_closure = False  # an optimizer is at work and runs passes of its own
+        self.by_hand: list[StepUse] = []
+        self._times: deque[int] = deque(maxlen=_MAX_ACTS)  # of the passes, in events
         self._passes: dict[int, PassUse] = {}
         self._pending: dict[int, set[int]] = {}  # pass -> leaves that hold its gradients unused
 
@@ -146,7 +150,9 @@ class Ledger:
             self.switched()
 
     def before_pass(self) -> None:
-        """A backward() is about to add to gradients: have the old ones been cleared by hand?"""
+        """A backward() is about to add to gradients: have the old ones been used or cleared?"""
+        if not self.known:
+            self._updated_by_hand()
         cleared = []
         for leaf in self.leaves.values():
             if not (leaf.passes or leaf.used):
@@ -163,12 +169,27 @@ class Ledger:
                 leaf.used.clear()  # changed by hand: no longer what the step had used
         self._clear_by_hand(cleared)
 
+    def _updated_by_hand(self) -> None:
+        """No optimizer steps: has the program itself used the gradients since the last pass?"""
+        last = self._times[-1] if self._times else self.recorder.now
+        stacks = {node: write.stack for write, node in self._writes(last)}
+        leaves = [leaf for leaf in self.leaves.values() if leaf.node in stacks]
+        fresh = {number for leaf in leaves for number in leaf.passes}
+        if not fresh:
+            return
+        again = {number for leaf in leaves for number in leaf.used} - fresh
+        act = StepUse(-1, stacks[leaves[0].node], tuple(sorted(fresh)), tuple(sorted(again)), 0, 0)
+        act.stale = frozenset(leaf.node for leaf in leaves if leaf.used)
+        self.by_hand.append(act)
+        for leaf in leaves:
+            leaf.used += leaf.passes
+            leaf.passes.clear()
+
     def went_back(
         self, number: int, roots: tuple[int, ...], stack: int, leaves: Iterable[Any]
     ) -> None:
         """A backward() has added to the gradients of these tensors."""
-        if self.first_pass < 0:
-            self.first_pass = self.recorder.now
+        self._times.append(self.recorder.now)
         touched = []
         for tensor in leaves:
             leaf = self.leaf(tensor)
@@ -176,7 +197,8 @@ class Ledger:
                 leaf.passes.append(number)
                 leaf.mark = _mark(tensor.grad)
                 touched.append(leaf.node)
-        act = PassUse(number, stack, roots, frozenset(touched))
+        # In a closure, an optimizer uses each pass at once.
+        act = PassUse(number, stack, roots, frozenset(touched), read=self.in_closure)
         self._passes[number] = act
         self._pending[number] = set(touched)
         self._add(act)
@@ -217,13 +239,13 @@ class Ledger:
                 if number in self._passes:
                     self._passes[number].read = True
 
-    def stepping(self, optimizer: Any, stack: int, frame: FrameType) -> StepUse:
-        """An optimizer is about to use the gradients of its parameters."""
-        held = self.made(optimizer, frame)
+    def stepping(self, optimizer: Any, stack: int) -> StepUse:
+        """An optimizer uses the gradients of its parameters."""
+        held = self.optimizers.get(optimizer)
         fresh: set[int] = set()
         again: set[int] = set()
         without = total = 0
-        cleared = []
+        cleared, stale = [], []
         for tensor in parameters_of(optimizer):
             total += 1
             gradient, leaf = _gradient(tensor), self.leaf(tensor)
@@ -234,6 +256,8 @@ class Ledger:
             elif leaf is not None:
                 fresh.update(leaf.passes)
                 again.update(leaf.used)
+                if leaf.used:
+                    stale.append(leaf.node)
         self._clear_by_hand(cleared)
         act = StepUse(
             optimizer=held.number if held is not None else -1,
@@ -242,6 +266,7 @@ class Ledger:
             again=tuple(sorted(again - fresh)),
             without=without,
             of=total,
+            stale=frozenset(stale),
         )
         self._add(act)
         for number in fresh:
@@ -312,8 +337,33 @@ class Ledger:
         known = (self.recorder.node_of(tensor) for tensor in parameters_of(optimizer))
         return frozenset(node for node in known if node is not None)
 
-    def account(self, final: bool = False) -> Account:
+    @property
+    def written(self) -> set[int]:
+        """What the program itself has changed in place, parameters after their first pass only.
+
+        Before it, they are only being initialised.
+        """
+        first = self._times[0] if self._times else self.recorder.now
+        return {node for write, node in self._writes(first) if self._is_update(write, node)}
+
+    def _writes(self, since: int) -> Iterator[tuple[Write, int]]:
+        """What was written to, also through .data, the latest first."""
         recorder = self.recorder
+        for write in reversed(recorder.writes.log):
+            if write.time < since:
+                return
+            ref = recorder.aliases.get(write.node)  # of x.data
+            tensor = ref() if ref is not None else None
+            node = write.node if tensor is None else recorder.node_of(tensor)
+            if node is not None:
+                yield write, node
+
+    def _is_update(self, write: Write, node: int) -> bool:
+        source = self.recorder.sources.get(node)
+        born = source.born if source is not None else 0
+        return any(born <= time <= write.time for time in self._times)
+
+    def account(self, final: bool = False) -> Account:
         uses = []
         for held in self.known:
             optimizer = held.ref()
@@ -330,17 +380,13 @@ class Ledger:
                     alive=optimizer is not None,
                 )
             )
-        written = frozenset(
-            write.node
-            for write in recorder.writes.log
-            if 0 <= self.first_pass <= write.time and write.node < 0
-        )
         return Account(
             acts=list(self.acts),
             optimizers=uses,
             registrations=list(self.registrations),
-            written=written,
+            written=frozenset(self.written),
             scaled=self.scaled,
+            by_hand=list(self.by_hand),
             complete=self.complete,
             final=final,
         )

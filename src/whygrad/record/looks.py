@@ -91,7 +91,7 @@ def seems_finite(gradient: Any) -> bool:
     """A quick look for NaN and infinity: the sum of all numbers has them too."""
     if type(gradient) is not torch.Tensor or gradient.requires_grad or gradient.is_nested:
         return True
-    return not torch_api.may_compute() or math.isfinite(float(gradient.sum()))
+    return not torch_api.may_compute() or math.isfinite(abs(gradient.sum().item()))
 
 
 def is_all_zero(gradient: Any) -> bool:

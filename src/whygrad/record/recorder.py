@@ -63,6 +63,7 @@ class Recorder:
         self.when_heeded: Callable[[], None] = lambda: None
         self.when_read: Callable[[Any], None] = lambda tensor: None  # its .grad, by the program
         self.parameters_made = 0
+        self.thawed: set[int] = set()  # parameters that were asked to take gradients
         self.last_silent = -1  # when something was last changed behind autograd's back
         # Values made before the last backward() are old: where one of them is used again, the
         # stack is kept. `codes` below this number are theirs.
@@ -307,6 +308,7 @@ class Recorder:
             shape=self.shape_of(tensor),
             dtype=tensor.dtype,
             stack=self.frames.stack(frame),
+            born=self.now,
         )
         self.tensors.put(tensor, node, requires_grad)
         self.source_refs[node] = self.tensors.refs[id(tensor)]
@@ -348,6 +350,8 @@ class Recorder:
             source = self.sources[node]
             source.requires_grad = value
             source.flag_stack = self.frames.stack(frame)
+            if value and source.parameter and len(self.thawed) < _MAX_SOURCES:
+                self.thawed.add(node)
         self.tensors.set_live(tensor, value)
 
     def rebuilt(

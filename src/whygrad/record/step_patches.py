@@ -19,7 +19,7 @@ from whygrad.record.looks import is_all_zero
 from whygrad.record.patches import Patches, imitate, stand_in
 from whygrad.record.recorder import Recorder
 
-CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
+CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 
 
 def install(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
@@ -106,7 +106,9 @@ def _scalers(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
 
 
 def _clipping(patches: Patches, recorder: Recorder, ledger: Ledger, name: str) -> None:
-    original: Callable[..., Any] = getattr(clip_grad, name)
+    original: Callable[..., Any] | None = getattr(torch.nn.utils, name, None)
+    if original is None:
+        return
 
     def clip(*args: Any, **kwargs: Any) -> Any:
         frame = sys._getframe(1)
@@ -132,8 +134,8 @@ def _clipping(patches: Patches, recorder: Recorder, ledger: Ledger, name: str) -
 
     replacement = imitate(clip, original)
     for owner in (clip_grad, torch.nn.utils):
-        patches.set_function(owner, name, replacement)
-    replacement.__module__ = original.__module__
+        if vars(owner).get(name) is original:
+            patches.set(owner, name, replacement)
 
 
 def _listening(

@@ -145,11 +145,11 @@ class Watcher:
         if self.current_mode() is None:
             return
         try:
-            if len(args) > 1 or kwargs:
-                # A closure: the program's own forward and backward run inside the step.
-                self._resume()
+            closure = any(callable(argument) for argument in (*args[1:], *kwargs.values()))
+            if closure:
+                self._resume()  # the program's own forward and backward run inside the step
             with torch_api.without_torch_function():
-                self.asker.before_step(optimizer, sys._getframe(1))
+                self.asker.before_step(optimizer, sys._getframe(1), closure)
         except Exception as fault:
             self.recorder.fault(fault)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from whygrad.diagnose import lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Training
-from whygrad.record.accounts import Act, ClearUse, StepUse
+from whygrad.record.accounts import Act, ClearUse, PassUse, StepUse
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.spans import Span, location
 from whygrad.source.step_calls import MethodUse, is_name, method_uses, same_block, same_name
@@ -18,12 +18,59 @@ CODE = "gradients-not-zeroed"
 
 def diagnose(case: Case) -> Iterator[Finding]:
     for training in steps.trainings(case):
-        if not steps.sure(case, training.cycles) or not steps.by_program(case, training):
+        if not steps.sure(case, training.cycles):
+            continue
+        if not steps.by_program(case, training, closures=True):
             continue
         if all(cycle.step.again and cycle.step.passes for cycle in training.cycles[1:]):
             finding = _finding(case, training)
             if finding is not None:
                 yield finding
+    yield from _by_hand(case)
+
+
+def _by_hand(case: Case) -> Iterator[Finding]:
+    """No optimizer: the program updates parameters itself, and forgets the gradients."""
+    account = case.question.account
+    updates = account.by_hand if account is not None and not account.optimizers else []
+    if account is None or len(updates) < 3 or not all(update.again for update in updates[1:]):
+        return
+    latest = updates[-1]
+    adding = next(
+        (a for a in account.acts if isinstance(a, PassUse) and a.number in latest.passes), None
+    )
+    backward = steps.line(case, adding) if adding is not None else None
+    update = steps.line(case, latest)
+    if backward is None or update is None:
+        return
+    title = "each update also uses the gradients of the updates before it: nothing clears `.grad`"
+    names = case.names(sorted(latest.stale))
+    example = names[0] if names and is_name(names[0]) else "p"
+    yield Finding(
+        code=CODE,
+        severity="warning",
+        symptom="silent",
+        title=title,
+        message=f"{words.sentence(title)} An optimizer's `zero_grad()` would do it; by hand it "
+        "has to be written.",
+        location=location(backward),
+        label="adds to gradients that the last update has already used",
+        related=[Related("used", location(update), "uses the old ones and the new ones together")],
+        parameters=names,
+        why="backward() adds to `.grad` and never replaces it. What an update has used stays "
+        "there until it is cleared, so that each update moves along the sum of all gradients "
+        "so far.",
+        checked=[
+            f"{len(updates)} updates in a row used gradients that an earlier one had used, and "
+            "`.grad` was neither set to None nor to zero in between."
+        ],
+        fix=Fix(
+            title=f"clear the gradients after each update: `{example}.grad = None`",
+            safety="the first update stays as it is; all later ones use their own gradients only",
+            deliberate="if gradients should add up over several batches, update only after the "
+            "last of them, and clear them then.",
+        ),
+    )
 
 
 def _finding(case: Case, training: Training) -> Finding | None:
