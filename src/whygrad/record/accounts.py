@@ -173,3 +173,4 @@ class Sizes:
     step: int
     loss: float | None
     gradient: float | None  # largest absolute value over all parameters
+    finite: bool = False  # a light look, at one gradient only, found nothing

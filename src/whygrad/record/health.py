@@ -206,9 +206,10 @@ class Health:
             if held.ref() is not None
         )
 
-    def noticed(self, optimizer: Any) -> None:
+    def noticed(self, optimizer: Any, finite_until: int) -> None:
         """A gradient that is not finite was seen while nothing was recorded."""
         if not self.told_non_finite:
+            self.sizes.append(Sizes(finite_until, None, None, finite=True))
             self._look(optimizer, close=False)
             self.told_non_finite = True
             self._ask()

@@ -114,7 +114,7 @@ def stand_in(
 def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) -> None:
     def made(op: str, data: Any, result: Any, frame: FrameType) -> None:
         mode = current()
-        if mode is not None and not mode.paused:
+        if mode is not None and (not mode.paused or op == "Parameter"):
             recorder.rebuilt(op, data, result, frame, mode.switches)
 
     def maker(op: str, index: int) -> After:

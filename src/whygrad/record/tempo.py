@@ -1,19 +1,21 @@
 """When to record every step and when to let the program run almost alone.
 
-The first steps are recorded in full, and so is every step in which something may be off. After
+The first minute is recorded in full, and so is every step in which something may be off. After
 that only samples are, further and further apart; in between, a hook counts steps and looks at
 one gradient.
 """
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any
 
 from whygrad.record import looks
 from whygrad.record.ledger import parameters_of
 
-FULL_STEPS = 256
+FULL_STEPS = 256  # at least so many steps are recorded,
+FULL_SECONDS = 60.0  # and for so long: what is over by then has been recorded as a whole
 _LOOK_EVERY = 16  # steps, where a look has to wait for a device
 
 
@@ -22,15 +24,18 @@ class Tempo:
 
     def __init__(self, watch_steps: frozenset[int]) -> None:
         self.watch_steps = watch_steps
+        self.full_until = time.monotonic() + FULL_SECONDS
         self._sentinel: Any = None  # weakly, a parameter whose gradient stands for all
         self._every = 1
+        self.finite_until = 0  # the last step whose gradient was seen to be finite
 
     def may_rest(self, step: int) -> bool:
         """Whether the step after this one can go unrecorded."""
         following = step + 1
         if step < FULL_STEPS or following in self.watch_steps:
             return False
-        return bool(following & step)  # powers of two are samples
+        # Powers of two are samples.
+        return bool(following & step) and time.monotonic() > self.full_until
 
     def rest(self, optimizer: Any) -> None:
         """Choose what to look at while resting."""
@@ -43,4 +48,7 @@ class Tempo:
         parameter = self._sentinel() if self._sentinel is not None else None
         if parameter is None or parameter.grad is None or step % self._every:
             return False
-        return not looks.seems_finite(parameter.grad)
+        if looks.seems_finite(parameter.grad):
+            self.finite_until = step
+            return False
+        return True

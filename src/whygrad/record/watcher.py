@@ -197,7 +197,7 @@ class Watcher:
             return True
         if not self.tempo.is_off(self.recorder.step):
             return False
-        self.asker.health.noticed(optimizer)
+        self.asker.health.noticed(optimizer, self.tempo.finite_until)
         return not self.asker.health.told_non_finite
 
     def _pause(self, mode: WatchingMode) -> None:

@@ -200,7 +200,7 @@ def _when(sizes: list[Sizes], step: int) -> tuple[int, int, float | None]:
     for look in sizes:
         if look.gradient is not None and not math.isfinite(look.gradient):
             return finite + 1 if finite else look.step, look.step, look.loss
-        if look.gradient is not None:
+        if look.gradient is not None or look.finite:
             finite = look.step
     return step, step, None
 

@@ -15,6 +15,7 @@ from whygrad.session import Finding, Fix, Related, Severity
 from whygrad.source.attribute_reads import goes_through_all, reads_of
 from whygrad.source.attributes import statement_span, store_of
 from whygrad.source.spans import Span, location
+from whygrad.source.tree import callee_name
 
 CODE = "parameter-unused"
 
@@ -44,8 +45,14 @@ def diagnose(case: Case) -> Iterator[Finding]:
         yield _finding(case, parts, where, severity)
     for info in infos:
         where = next(iter(leaving.made_at(case, info.node)), None)
-        if not info.registered and where is not None:
+        # One that a module made and no longer has was replaced, by what is used instead.
+        if not info.registered and where is not None and _makes_tensor(where):
             yield _finding(case, [Part("", [info], False)], where, "warning")
+
+
+def _makes_tensor(where: Span) -> bool:
+    called = callee_name(where) or ""
+    return called.endswith("Parameter") or called.startswith(("torch.", "."))
 
 
 def _where(case: Case, part: Part) -> Span | None:

@@ -32,6 +32,7 @@ CODE = "step-missing"
 
 _PASSES = 3
 _LOST_FOR_LONG = 10  # passes cleared without a step: more than warming up would take
+_ADDED_FOR_LONG = 64  # passes that nobody has cleared: more than a run on trial would make
 _STEPS_OF_OTHERS = 10  # more than a critic gets before its generator's turn
 
 
@@ -57,10 +58,19 @@ def _is_sure(case: Case, account: Account, training: Training) -> bool:
     if account.final:
         if account.scaled and _overflows(case, nodes):
             return False
+        if _may_come(case, account, training, idle):
+            return False
         return len(unused) >= _PASSES or case.question.step > _STEPS_OF_OTHERS
     lost = [made for made in unused if made.lost]
     instead = len(training.schedules) > 1 and len(lost) >= _PASSES
     return not account.scaled and (instead or len(lost) >= _LOST_FOR_LONG)
+
+
+def _may_come(case: Case, account: Account, training: Training, idle: list[PassUse]) -> bool:
+    """Whether a step stands in the loop and its turn just had not come: gradients add up."""
+    if len(idle) >= _ADDED_FOR_LONG or any(made.lost for made in idle):
+        return False
+    return any(use.called for use in _candidates(case, account, training))
 
 
 def _moved_otherwise(account: Account) -> set[int]:
