@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from whygrad.diagnose import values
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.flat_operations import (
+    LIMITS,
+    OVERWRITES,
+    RELUS,
+    ROUNDED_DIVISIONS,
+    is_flat,
+    is_penalty,
+    shares_alone,
+)
 from whygrad.graph.tracing import STEPS, Death, Followed, is_zero, kind_of
-from whygrad.record.accounts import Range, TraceNode
+from whygrad.record.accounts import TraceNode
 from whygrad.record.events import ParameterInfo
 from whygrad.source.spans import Span
 
 STEP, SATURATED, RELU, INIT = "zero-gradient-op", "saturated", "dead-relu", "dead-init"
 _FOLLOWS = ""  # a factor is zero because gradient's end elsewhere made it so
 _PRIORITY = {STEP: 0, SATURATED: 1, RELU: 2, INIT: 3, _FOLLOWS: 4}
+_LOOKS = 3  # a factor that starts at zero leaves its partner without gradient once
 _FEW = 32  # values of which all can be on one side by chance
-
-# These replace values and do not look at them.
-OVERWRITES = frozenset("Fill Zero Copy Normal Uniform Exponential LogNormal Cauchy".split())
-_ROUNDED_DIVISIONS = ("DivBackward2", "DivBackward3")
-
-_TINY = 1e-30
-
-
-def _ends(at: tuple[float, float]) -> Callable[[Range], bool]:
-    def check(seen: Range) -> bool:
-        return all(any(abs(v - end) <= _TINY for end in at) for v in (seen.low, seen.high))
-
-    return check
-
-
-# Functions that are flat in part: what their values must be for all of them to be there.
-_OUTPUTS_WHEN_FLAT: dict[str, Callable[[Range], bool]] = {
-    "Tanh": _ends((-1.0, 1.0)),
-    "Sigmoid": _ends((0.0, 1.0)),
-    "Softmax": lambda seen: seen.high == 1 and seen.low in (0, 1),
-    "LogSoftmax": lambda seen: seen.low == seen.high == 0,
-    "Exp": lambda seen: seen.high <= _TINY,
-}
-_INPUTS_WHEN_FLAT: dict[str, Callable[[Range], bool]] = {
-    "Erf": lambda seen: min(abs(seen.low), abs(seen.high)) > 5,
-    **dict.fromkeys(("Softplus", "Gelu", "Silu", "Mish"), lambda seen: seen.high < -5),
-    **dict.fromkeys(("Elu", "Celu"), lambda seen: seen.high < -5),
-}
-# Flat outside of limits that somebody chose. A loss that forgives what is within limits uses
-# the same operations, so they count only if nothing that trains could bring the values back.
-_LIMITS = frozenset(
-    """
-    Clamp ClampMin ClampMax Hardtanh Hardsigmoid Hardswish Hardshrink Softshrink Minimum Maximum
-    """.split()
-)
-_RELUS = frozenset(["Relu", "Threshold"])
 
 
 @dataclass(slots=True)
@@ -102,6 +76,7 @@ class _Search:
             for info in question.parameters
             if info.gradient == "zero"
             and info.requires_grad
+            and info.looks >= _LOOKS
             and (info.in_optimizer or info.node in written)
         }
         self.flowing = {i.node for i in question.parameters if i.gradient == "flows"}
@@ -132,12 +107,15 @@ class _Search:
         causes: dict[Death, Cause] = {}
         for passed in mine:
             deaths = passed.deaths(leaf)
-            if deaths is None or is_zero(passed.loss()):  # a loss of zero has all it wants
+            if deaths is None:
                 return None, {}
+            content = is_zero(passed.loss())  # a loss of zero has all it wants
             causes = {}
             for death in deaths:
                 cause = self._cause(passed, death)
                 if cause is None or (cause.culprits and cause.culprits <= {leaf}):
+                    return None, {}
+                if content and not shares_alone(passed, death.at):
                     return None, {}
                 causes[death] = cause
         return (mine[-1], causes) if mine else (None, {})
@@ -153,16 +131,19 @@ class _Search:
     def _find_cause(self, passed: Followed, death: Death) -> Cause | None:
         node = passed.nodes[death.at]
         kind = kind_of(node)
-        if kind in STEPS or node.function in _ROUNDED_DIVISIONS:
+        if kind in STEPS or node.function in ROUNDED_DIVISIONS:
             return Cause(STEP)
         if kind in OVERWRITES:
             return Cause(STEP) if death.place == 0 else None
-        if kind in _RELUS or self._is_relu6(node):
-            return self._relu(passed, death)
-        if kind in _LIMITS:
+        if kind in RELUS or self._is_relu6(node):
+            return None if is_penalty(self.case, passed, death.at) else self._relu(passed, death)
+        if kind in LIMITS:
             alone = sum(fed >= 0 for fed in node.feeds) == 1
-            return Cause(SATURATED) if alone and self._is_final(passed, death) else None
-        if self._is_flat(passed, death.at):
+            stuck = alone and self._is_final(passed, death)
+            return (
+                Cause(SATURATED) if stuck and not is_penalty(self.case, passed, death.at) else None
+            )
+        if is_flat(passed, death.at):
             return Cause(SATURATED)
         return self._zero_factor(passed, death)
 
@@ -178,13 +159,6 @@ class _Search:
             return None  # some of it is alive, and what matters there is zero for other reasons
         zeros = passed.zero_because(node.feeds[0])
         return Cause(RELU) if zeros is None else self._init(zeros)
-
-    def _is_flat(self, passed: Followed, index: int) -> bool:
-        kind = kind_of(passed.nodes[index])
-        gave, got = passed.output(index), passed.input(index)
-        if kind in _OUTPUTS_WHEN_FLAT:
-            return gave is not None and _OUTPUTS_WHEN_FLAT[kind](gave)
-        return kind in _INPUTS_WHEN_FLAT and got is not None and _INPUTS_WHEN_FLAT[kind](got)
 
     def _zero_factor(self, passed: Followed, death: Death) -> Cause | None:
         factor = passed.factor(death)
@@ -262,6 +236,8 @@ class _Search:
         node, graph = passed.nodes[death.at], self.case.graph
         seen = next(iter(node.saved.values()), None)
         if seen is None or seen.size >= _FEW or node.event is None:
+            return False
+        if shares_alone(passed, death.at):
             return False
         starts = (n for n in graph.ancestors([node.event]) if not graph.inputs(n))
         return not all(graph.trainable_leaf(n) for n in starts)

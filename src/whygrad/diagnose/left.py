@@ -96,7 +96,7 @@ def _held(account: Account, passes: list[PassUse]) -> set[int]:
 def _is_left(left: Left, info: ParameterInfo) -> bool:
     return (
         info.requires_grad
-        and info.gradient in _GETS_GRADIENT
+        and (info.gradient in _GETS_GRADIENT or info.node in left.touched)
         and not info.in_optimizer
         and info.node not in left.held
         and not info.moved
@@ -124,6 +124,12 @@ def _remade(left: Left) -> list[Remade]:
     """Places whose parameters take part in one pass each, and were made after the pass before."""
     case, found = left.case, dict[Span, Remade]()
     seen: dict[Span, set[int]] = {}
+    # What a line other than its own puts into a module takes the place of something there.
+    put = {
+        node: maker(user_spans(case, entry.stack))
+        for entry in left.account.registrations
+        for node in entry.nodes
+    }
     last = -1
     for act in left.passes:
         for node in sorted(act.touched, reverse=True):
@@ -134,7 +140,8 @@ def _remade(left: Left) -> list[Remade]:
                 continue
             made_lately = source.origin is not None and source.origin > last
             spans = made_at(case, node)
-            if made_lately and spans:
+            replacing = node in put and put[node] != maker(spans)
+            if made_lately and spans and (not replacing or any(map(is_forward, spans))):
                 remade = found.setdefault(spans[0], Remade(spans, [], 0, False))
                 remade.nodes.append(node)
                 remade.read = remade.read or act.read
@@ -156,6 +163,10 @@ def user_spans(case: Case, stack: int) -> tuple[Span, ...]:
 def made_at(case: Case, node: int) -> tuple[Span, ...]:
     """The program's own lines that led to the making of a leaf, innermost first."""
     return tuple(span for span in case.places.node_spans(node) if not is_library(span.file))
+
+
+def is_forward(span: Span) -> bool:
+    return span.function.rpartition(".")[2] in ("forward", "__call__")
 
 
 def maker(spans: tuple[Span, ...], classes: Iterable[str] = ()) -> Span | None:

@@ -330,16 +330,13 @@ class Asker:
             self.early_report()
 
     def _writes_into(self, nodes: Iterable[int]) -> list[Change]:
-        """Where these parameters were written to, in the program's own code or for it."""
-        recorder, wanted = self.recorder, set(nodes)
-        changes = []
-        for write in recorder.writes.log if wanted else ():
-            ref = recorder.aliases.get(write.node)  # of x.data
-            tensor = ref() if ref is not None else None
-            node = write.node if tensor is None else recorder.node_of(tensor)
-            if node in wanted:
-                changes.append(Change("call", write.op, write.time, write.stack, node))
-        return changes
+        """Where these parameters were last written to."""
+        into = self.recorder.writes.into
+        return [
+            Change("call", into[node].op, into[node].time, into[node].stack, node)
+            for node in nodes
+            if node in into
+        ]
 
     def at_end(self) -> None:
         """The program has ended: what was not certain before is now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -30,7 +30,7 @@ from whygrad.record.accounts import (
 from whygrad.record.events import Write
 from whygrad.record.looks import is_all_zero
 from whygrad.record.recorder import Recorder
-from whygrad.record.writes import is_leaf, version
+from whygrad.record.writes import extent, is_leaf, version
 
 _MAX_ACTS = 1_000
 _MAX_LEAVES = 50_000
@@ -172,7 +172,8 @@ class Ledger:
     def _updated_by_hand(self) -> None:
         """No optimizer steps: has the program itself used the gradients since the last pass?"""
         last = self._times[-1] if self._times else self.recorder.now
-        stacks = {node: write.stack for write, node in self._writes(last)}
+        into = self.recorder.writes.into
+        stacks = {node: write.stack for node, write in into.items() if write.time >= last}
         leaves = [leaf for leaf in self.leaves.values() if leaf.node in stacks]
         fresh = {number for leaf in leaves for number in leaf.passes}
         if not fresh:
@@ -210,15 +211,37 @@ class Ledger:
             held.cleared += 1
         stack = self.recorder.frames.stack(frame)
         act = ClearUse(stack, call, held.number if held is not None else -1)
+        self._add(act)
         leaves = [leaf for t in tensors if (leaf := self.leaves.get(id(t))) is not None]
         self._clear([leaf for leaf in leaves if leaf.ref() is not None], act)
 
+    def assigned(self, tensor: Any, frame: FrameType) -> None:
+        """The program has assigned to a gradient; None is the usual thing to assign."""
+        leaf = self.leaves.get(id(tensor))
+        if leaf is None or leaf.ref() is not tensor or not (leaf.passes or leaf.used):
+            return
+        if tensor.grad is None:
+            self._clear([leaf], self._by_hand_at(self.recorder.frames.stack(frame)))
+
+    def _by_hand_at(self, stack: int) -> ClearUse:
+        """One clearing, however many parameters a loop goes through."""
+        last = self.acts[-1] if self.acts else None
+        if isinstance(last, ClearUse) and not last.call and last.stack == stack:
+            return last
+        act = ClearUse(stack, "", -1)
+        self._add(act)
+        return act
+
     def _clear_by_hand(self, leaves: list[Leaf]) -> None:
-        if leaves:
-            self._clear(leaves, ClearUse(0, "", -1))
+        """Seen by its effect: perhaps the log of writes knows the line."""
+        for leaf in leaves:
+            gradient = _gradient(leaf.ref())
+            address = extent(gradient)[0] if gradient is not None else 0
+            log = self.recorder.writes.log
+            stacks = (write.stack for write in reversed(log) if write.address == address)
+            self._clear([leaf], self._by_hand_at(next(stacks, 0) if address else 0))
 
     def _clear(self, leaves: list[Leaf], act: ClearUse) -> None:
-        self._add(act)
         for leaf in leaves:
             for number in leaf.passes:
                 waiting = self._pending.get(number)
@@ -343,20 +366,8 @@ class Ledger:
 
         Before it, they are only being initialised.
         """
-        first = self._times[0] if self._times else self.recorder.now
-        return {node for write, node in self._writes(first) if self._is_update(write, node)}
-
-    def _writes(self, since: int) -> Iterator[tuple[Write, int]]:
-        """What was written to, also through .data, the latest first."""
-        recorder = self.recorder
-        for write in reversed(recorder.writes.log):
-            if write.time < since:
-                return
-            ref = recorder.aliases.get(write.node)  # of x.data
-            tensor = ref() if ref is not None else None
-            node = write.node if tensor is None else recorder.node_of(tensor)
-            if node is not None:
-                yield write, node
+        into = self.recorder.writes.into
+        return {node for node, write in into.items() if self._is_update(write, node)}
 
     def _is_update(self, write: Write, node: int) -> bool:
         source = self.recorder.sources.get(node)

@@ -145,6 +145,8 @@ class WatchingMode(TorchFunctionMode):
         elif role is Role.GRADIENT:
             recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
             recorder.when_read(args[0])
+        elif role is Role.GRADIENT_SET:
+            recorder.when_set(args[0], frame)
         else:
             if role is Role.GRAD:
                 recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
@@ -218,7 +220,7 @@ class WatchingMode(TorchFunctionMode):
     def _learn(self, func: Any) -> Known:
         role, op, writes = role_of(func)
         look = _CAREFUL if op in REBUILDING else self._look
-        if role is Role.GRADIENT:
+        if role is Role.GRADIENT or role is Role.GRADIENT_SET:
             look = _GRADIENT
         elif role in (Role.BACKWARD, Role.GRAD):
             look = _BACKWARD

@@ -18,6 +18,7 @@ class Role(IntEnum):
     GRAD = 6  # torch.autograd.grad
     GRADIENT = 7  # reads a tensor's .grad
     DATA_SET = 8  # assigns to a tensor's .data
+    GRADIENT_SET = 9  # assigns to a tensor's .grad
 
 
 EXITS = frozenset(
@@ -93,7 +94,11 @@ IN_PLACE_DUNDERS = frozenset(
 )
 
 
-_SETTERS = {"requires_grad=": Role.FLAG, DATA_WRITE: Role.DATA_SET}
+_SETTERS = {
+    "requires_grad=": Role.FLAG,
+    DATA_WRITE: Role.DATA_SET,
+    "grad=": Role.GRADIENT_SET,
+}
 
 
 def op_name(func: Any) -> str:

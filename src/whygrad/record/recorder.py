@@ -62,6 +62,7 @@ class Recorder:
         self.code_in_backward = False  # hooks or custom Functions of the program run in it
         self.when_heeded: Callable[[], None] = lambda: None
         self.when_read: Callable[[Any], None] = lambda tensor: None  # its .grad, by the program
+        self.when_set: Callable[[Any, FrameType], None] = lambda tensor, frame: None
         self.parameters_made = 0
         self.thawed: set[int] = set()  # parameters that were asked to take gradients
         self.last_silent = -1  # when something was last changed behind autograd's back

@@ -27,6 +27,9 @@ def install(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
     _optimizers(patches, recorder, ledger)
     _scalers(patches, recorder, ledger)
     recorder.when_read = lambda tensor: ledger.read(tensor) if ledger.active else None
+    recorder.when_set = lambda tensor, frame: (
+        ledger.assigned(tensor, frame) if ledger.active else None
+    )
 
 
 def watch(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:

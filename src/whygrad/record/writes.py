@@ -29,6 +29,7 @@ class Writes:
 
     def __init__(self) -> None:
         self.log: deque[Write] = deque(maxlen=_MAX_WRITES)
+        self.into: dict[int, Write] = {}  # leaf -> the latest write to it, also through .data
         self.used_statistics = False  # batch_norm has kept its running statistics for backward
 
     def add(
@@ -47,8 +48,18 @@ class Writes:
         if silent:
             recorder.written_silently(now)
         memory = extent(tensor)
-        self.log.append(Write(now, *memory, version(tensor), op, stack, node, silent))
+        write = Write(now, *memory, version(tensor), op, stack, node, silent)
+        self.log.append(write)
+        ref = recorder.aliases.get(node)
+        owner = ref() if ref is not None else None
+        known = node if owner is None else recorder.node_of(owner)
+        if known is not None and (known < 0 or (tensor.requires_grad and is_leaf(tensor))):
+            self._note(known, write)
         return stack
+
+    def _note(self, leaf: int, write: Write) -> None:
+        if leaf in self.into or len(self.into) < _MAX_WRITES:
+            self.into[leaf] = write
 
     def replaced(self, recorder: Recorder, tensor: Any, node: int, frame: FrameType) -> None:
         """`tensor.data = value`: the tensor looks at other memory from now on."""
@@ -56,7 +67,9 @@ class Writes:
             return  # module.to(...), .float(): the same numbers in another place
         stack, now = recorder.frames.stack(frame), recorder.now
         recorder.written_silently(now)
-        self.log.append(Write(now, 0, 0, version(tensor), DATA_WRITE, stack, node, True))
+        write = Write(now, 0, 0, version(tensor), DATA_WRITE, stack, node, True)
+        self.log.append(write)
+        self._note(node, write)
 
 
 def hidden(recorder: Recorder, op: str, args: Any, kwargs: Any, frame: FrameType) -> None:

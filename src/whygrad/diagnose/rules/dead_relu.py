@@ -8,6 +8,7 @@ from whygrad.diagnose import values, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.dead_end_story import dead_end_finding, get
 from whygrad.diagnose.dead_ends import DeadEnd, dead_ends
+from whygrad.diagnose.late_deaths import late_death, late_finding
 from whygrad.session import Edit, Finding, Fix
 from whygrad.source.edits import rename_callee
 from whygrad.source.spans import Span
@@ -19,6 +20,20 @@ CODE = "dead-relu"
 def diagnose(case: Case) -> Iterator[Finding]:
     for end in dead_ends(case, CODE):
         yield _finding(case, end)
+    late = late_death(case)
+    if late is not None and late.code == CODE:
+        yield late_finding(
+            case,
+            late,
+            why=f"one step that was too large has moved the weights to where no input of {late.op} "
+            "is positive. There its derivative is 0, so no gradient leads back.",
+            fix=Fix(
+                title="lower the learning rate (or warm it up, or clip gradients); an activation "
+                "with a slope on both sides, such as softplus or leaky_relu, can recover",
+                safety="changes how the parameters move",
+                deliberate="if training should end like this, silence this line.",
+            ),
+        )
 
 
 def _finding(case: Case, end: DeadEnd) -> Finding:

@@ -27,7 +27,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
         return
     yield from _kept(left)
     for remade in left.remade:
-        if not remade.read or any(_is_forward(span) for span in remade.where):
+        if not remade.read or any(leaving.is_forward(span) for span in remade.where):
             yield _made_each_time(left, remade)
 
 
@@ -160,13 +160,11 @@ def _raised_finding(case: Case, info: ParameterInfo, made: tuple[Span, ...]) -> 
 # --- made in every pass -----------------------------------------------------------------------
 
 
-def _is_forward(span: Span) -> bool:
-    return span.function.rpartition(".")[2] in ("forward", "__call__")
-
-
 def _making(spans: tuple[Span, ...]) -> Span:
     """The line of the innermost forward, unless a function does the making for it."""
-    inside = next((depth for depth, span in enumerate(spans) if _is_forward(span)), len(spans))
+    inside = next(
+        (depth for depth, span in enumerate(spans) if leaving.is_forward(span)), len(spans)
+    )
     return leaving.maker(spans[: inside + 1]) or spans[0]
 
 

@@ -8,6 +8,8 @@ from whygrad.diagnose import values, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.dead_end_story import dead_end_finding, get
 from whygrad.diagnose.dead_ends import DeadEnd, dead_ends
+from whygrad.diagnose.flat_operations import SHARES, shares_alone
+from whygrad.diagnose.late_deaths import late_death, late_finding
 from whygrad.record.accounts import Range
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.spans import location
@@ -15,13 +17,26 @@ from whygrad.source.spans import location
 CODE = "saturated"
 
 _LARGE = 20.0  # numbers from which on an input is worth a remark
-_SHARES = frozenset(["Softmax", "LogSoftmax"])
 _SMOOTH = frozenset("Tanh Sigmoid Erf Softplus Gelu Silu Mish Elu Celu".split())
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
     for end in dead_ends(case, CODE):
         yield _finding(case, end)
+    late = late_death(case)
+    if late is not None and late.code == CODE:
+        yield late_finding(
+            case,
+            late,
+            why=f"after a step that was too large {late.op} gets values so far out that its "
+            "derivative is 0 for all of them. From there no gradient leads back.",
+            fix=Fix(
+                title="lower the learning rate, or clip gradients, so that no step leads so far "
+                "out; and normalise the inputs",
+                safety="changes how the parameters move",
+                deliberate="if training should end like this, silence this line.",
+            ),
+        )
 
 
 def _finding(case: Case, end: DeadEnd) -> Finding:
@@ -40,18 +55,12 @@ def _finding(case: Case, end: DeadEnd) -> Finding:
     )
 
 
-def _is_single(end: DeadEnd) -> bool:
-    """Whether softmax has but one entry to share among."""
-    gave = end.passed.output(end.death.at)
-    return end.kind in _SHARES and gave is not None and gave.low == gave.high
-
-
 def _what(end: DeadEnd, op: str) -> str:
-    if _is_single(end):
+    if shares_alone(end.passed, end.death.at):
         return f"{op} runs over a dimension with a single entry"
     if end.kind == "Exp":
         return f"{op} underflows to zero"
-    if end.kind in _SMOOTH or end.kind in _SHARES:
+    if end.kind in _SMOOTH or end.kind in SHARES:
         return f"{op} is saturated"
     return f"{op} gets only values beyond its limits"
 
@@ -60,7 +69,7 @@ def _label(end: DeadEnd) -> str:
     gave, got = end.passed.output(end.death.at), end.passed.input(end.death.at)
     if end.kind in ("Minimum", "Maximum"):
         return "the other operand wins everywhere, and its side alone gets gradient"
-    if end.kind in (*_SHARES, "Tanh", "Sigmoid", "Exp") and gave is not None:
+    if end.kind in (*SHARES, "Tanh", "Sigmoid", "Exp") and gave is not None:
         return f"all {gave.size} outputs are {_ends(gave)}, and the derivative there is 0"
     if got is not None:
         return f"its {got.size} inputs are {values.between(got)}, where its derivative is 0"
@@ -73,12 +82,12 @@ def _ends(gave: Range) -> str:
 
 
 def _why(end: DeadEnd, op: str) -> str:
-    if _is_single(end):
+    if shares_alone(end.passed, end.death.at):
         return (
             f"{op} makes its entries sum to one. With one entry along its dimension the result is "
             "the same whatever comes in, so its derivative is zero."
         )
-    if end.kind in _SMOOTH or end.kind in _SHARES or end.kind == "Exp":
+    if end.kind in _SMOOTH or end.kind in SHARES or end.kind == "Exp":
         return (
             f"so far out {op} is flat: in floating point its derivative is not small but exactly "
             "0. No gradient comes back through it, so no step can lead back to where it has a "
@@ -105,9 +114,9 @@ def _inputs(case: Case, end: DeadEnd) -> tuple[list[str], list[Related]]:
 
 
 def _fix(end: DeadEnd, op: str) -> Fix:
-    if _is_single(end):
+    if shares_alone(end.passed, end.death.at):
         title = f"let {op} run over the dimension of the classes (or use sigmoid for one output)"
-    elif end.kind in _SHARES or end.kind == "Exp":
+    elif end.kind in SHARES or end.kind == "Exp":
         title = f"make what goes into {op} smaller: scale the scores, or raise the temperature"
     elif end.kind in _SMOOTH:
         title = (

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from whygrad.diagnose import values, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.dead_end_story import dead_end_finding, get
-from whygrad.diagnose.dead_ends import OVERWRITES, DeadEnd, dead_ends, further_steps
+from whygrad.diagnose.dead_ends import DeadEnd, dead_ends, further_steps
+from whygrad.diagnose.flat_operations import OVERWRITES
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.arguments import argument_text
 from whygrad.source.edits import replace_call_with_argument, replace_text
