@@ -55,7 +55,6 @@ def test_both_branches_can_be_poisoned() -> None:
         ("Asin", {"self": values(-1, 0.2)}, "at -1"),
         ("Acos", {"self": values(0, 1.5)}, "of a value beyond 1"),
         ("Acos", {"self": values(-0.5, 0.5)}, ""),
-        ("Atan2", {"self": values(0, 1), "other": values(-1, 1)}, "at (0, 0)"),
         ("Exp", {"result": values(1, inf)}, "overflows"),
         ("Std", {"self": SOME, "result": NAN}, "of a single value"),
         ("NllLoss", {"total_weight": values(0, 0, 1)}, "of labels that are all ignored"),

@@ -57,6 +57,10 @@ class DeadEnd:
     def kind(self) -> str:
         return kind_of(self.node)
 
+    def is_custom(self, case: Case) -> bool:
+        """Whether it is the program's own backward() that gives only zeros."""
+        return _is_custom(case, self.node)
+
 
 def dead_ends(case: Case, code: str) -> list[DeadEnd]:
     """The dead ends of one kind; each parameter belongs to one dead end of one kind at most."""
@@ -145,6 +149,8 @@ class _Search:
             )
         if is_flat(passed, death.at):
             return Cause(SATURATED)
+        if _is_custom(self.case, node):
+            return Cause(STEP)
         return self._zero_factor(passed, death)
 
     def _is_relu6(self, node: TraceNode) -> bool:
@@ -201,6 +207,8 @@ class _Search:
         if moving and self._siblings_flow(leaf):
             return
         late = moving or (in_part and self._may_be_chance(passed, first))
+        # What a custom backward gives may hang on numbers that change: a weight that is zero yet.
+        late = late or _is_custom(self.case, passed.nodes[first.at])
         end = ends.setdefault((cause.code, where), DeadEnd(cause.code, passed, first, where))
         end.nodes.append(leaf)
         end.culprits |= cause.culprits
@@ -251,6 +259,13 @@ class _Search:
             if (info.root, info.module) == (mine.root, mine.module) and info.node != leaf
         ]
         return bool(siblings) and all(info.gradient == "flows" for info in siblings)
+
+
+def _is_custom(case: Case, node: TraceNode) -> bool:
+    event = case.graph.event(node.event) if node.event is not None else None
+    # An operation next to a custom Function can pass for the same call: its name tells.
+    named = event is not None and kind_of(node) == event.op
+    return named and values.is_custom(case, node.event)
 
 
 def _merged_inits(ends: list[DeadEnd]) -> list[DeadEnd]:

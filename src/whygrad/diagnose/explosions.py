@@ -15,6 +15,7 @@ from whygrad.source.spans import Span
 
 _HUGE = 1e8  # for a gradient that has been growing: no sane unit explains it
 _HUGE_LOSS = 1e12
+_FAR = 1e8  # times the first loss
 _LOOKS = 3
 _GROWTH = 1e4  # over the looks in a row
 _VISITS = 3  # of one line in one pass: a loop
@@ -63,7 +64,7 @@ def find(case: Case) -> Growth | None:
     for growth in (_growth(sizes, "gradient"), _growth(sizes, "loss")):
         if growth is not None and _explodes(case, growth):
             return growth
-    return None
+    return _blown_up(sizes)
 
 
 def _explodes(case: Case, growth: Growth) -> bool:
@@ -75,6 +76,17 @@ def _explodes(case: Case, growth: Growth) -> bool:
         return False
     poison = poisons.find(case)
     return poison is None or not poison.is_clear
+
+
+def _blown_up(sizes: list[Sizes]) -> Growth | None:
+    """A loss that was thrown far up and has not come back."""
+    losses = [(look.step, abs(look.loss)) for look in sizes if look.loss is not None]
+    if len(losses) < _LOOKS or not all(math.isfinite(loss) for _, loss in losses):
+        return None
+    first, last, peak = losses[0], losses[-1], max(losses, key=lambda look: look[1])
+    if last[1] < _HUGE_LOSS or last[1] < _FAR * max(first[1], 1.0):
+        return None
+    return Growth("loss", [first, peak], None)
 
 
 def _growth(sizes: list[Sizes], what: Literal["gradient", "loss"]) -> Growth | None:
@@ -136,7 +148,9 @@ def _is_weight(passed: Followed, index: int) -> bool:
 def _loop(case: Case, passed: Followed) -> Loop | None:
     grown: dict[tuple[str, int], float] = defaultdict(float)
     visits: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-    places: dict[tuple[str, int], tuple[Span, str]] = {}
+    parts: dict[tuple[str, int], dict[tuple[Span, str], float]] = defaultdict(
+        lambda: defaultdict(float)
+    )
     for node in passed.nodes:
         sent = [size for size in node.outgoing if size is not None and math.isfinite(size)]
         came = node.incoming
@@ -145,9 +159,10 @@ def _loop(case: Case, passed: Followed) -> Loop | None:
         where = values.place_of(case, node)
         if where is not None:
             key = where.file, where.line
-            grown[key] += math.log(max(sent)) - math.log(came)
+            growth = math.log(max(sent)) - math.log(came)
+            grown[key] += growth
             visits[key][node.function] += 1
-            places.setdefault(key, (where, values.spoken(case, node)))
+            parts[key][where, values.spoken(case, node)] += growth
     upward = sum(total for total in grown.values() if total > 0)
     if not upward:
         return None
@@ -155,5 +170,5 @@ def _loop(case: Case, passed: Followed) -> Loop | None:
     total, times = grown[key], max(visits[key].values())
     if times < _VISITS or total < math.log(_ALONG) or total < _DOMINANT * upward:
         return None
-    where, op = places[key]
+    where, op = max(parts[key], key=lambda part: parts[key][part])
     return Loop(where, op, times, math.exp(min(total, 700.0)))

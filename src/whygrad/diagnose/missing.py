@@ -22,6 +22,8 @@ def unconnected(case: Case) -> Missing | None:
     """None for other questions, and where the record does not reach back far enough."""
     if case.question.kind != "no-gradient" or not case.roots:
         return None
+    if not any(info.in_optimizer for info in case.question.parameters):
+        return None  # nobody has said what should train
     cut = {target for separation in case.separations for target in separation.targets}
     left = [target for target in case.question.targets if target not in cut]
     if not left:

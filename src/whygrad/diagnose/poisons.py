@@ -9,9 +9,10 @@ from typing import Literal
 
 from whygrad.diagnose import values
 from whygrad.diagnose.case import Case
-from whygrad.diagnose.singularities import forward_trouble, trouble
+from whygrad.diagnose.singularities import SPOILING, forward_trouble, trouble
 from whygrad.graph.tracing import Followed, is_finite, kind_of
 from whygrad.record.accounts import Range, Trace
+from whygrad.record.ops import display_name
 from whygrad.source.powers import is_whole_power
 from whygrad.source.spans import Span
 
@@ -160,10 +161,12 @@ def _in_data(case: Case, passed: Followed, indices: set[int]) -> Poison | None:
         return None
     node, user, seen = found
     made = case.graph.event(node)
-    where = case.places.node_span(node if made is not None else user)
+    op = display_name(made.op) if made is not None else ""
+    where = case.places.node_span(node if op in SPOILING else user)
     if where is None:
         return None
-    return Poison(passed.trace, where, "", "", "data", "", seen, passed)
+    maker = f"`{op}`" if op in SPOILING else ""
+    return Poison(passed.trace, where, maker, "", "data", "", seen, passed)
 
 
 def _bad_data(
@@ -177,18 +180,15 @@ def _bad_data(
         for fed in graph.inputs(event):
             if graph.live(fed) or not (seen := _known_nan(trace, fed)):
                 continue
-            return _first_bad(case, trace, fed, event, seen)
+            node, earlier = fed, _spoilt_input(case, trace, fed)
+            while earlier is not None:
+                node, earlier = earlier, _spoilt_input(case, trace, earlier)
+            return node, event, seen
     return None
 
 
-def _first_bad(
-    case: Case, trace: Trace, node: int, user: int, seen: Range
-) -> tuple[int, int, Range]:
-    for fed in case.graph.inputs(node):
-        known = _known_nan(trace, fed)
-        if known is not None:
-            return _first_bad(case, trace, fed, node, known)
-    return node, user, seen
+def _spoilt_input(case: Case, trace: Trace, node: int) -> int | None:
+    return next((fed for fed in case.graph.inputs(node) if _known_nan(trace, fed)), None)
 
 
 def _known_nan(trace: Trace, node: int) -> Range | None:

@@ -30,7 +30,6 @@ _ADVICE = {
         "give it at least two values: check the dimension, or pass `correction=0`",
     ),
     "pow": "keep its base above zero, with the eps inside: `(x + eps) ** p`",
-    "atan2": "move its operands away from (0, 0) with a small eps",
     "mean": "check that something is left before the mean is taken",
     "nllloss": "skip batches in which every label is ignored",
 }

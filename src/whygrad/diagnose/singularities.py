@@ -55,11 +55,6 @@ def _divisor(saved: Saved) -> str:
     return "by 0" if seen is not None and seen.low <= 0 <= seen.high else ""
 
 
-def _origin(saved: Saved) -> str:
-    seen = [saved.get("self"), saved.get("other")]
-    return "at (0, 0)" if all(s is not None and s.low <= 0 <= s.high for s in seen) else ""
-
-
 def _nothing_to_average(saved: Saved) -> str:
     seen = saved.get("total_weight")
     return "of labels that are all ignored" if seen is not None and seen.low == 0 else ""
@@ -98,7 +93,6 @@ _TESTS: dict[str, Test] = {
     "Acosh": lambda saved: "of 1 or less" if saved["self"].low <= 1 else "",
     "Logit": lambda saved: "of 0 or 1" if saved["self"].low <= 0 or saved["self"].high >= 1 else "",
     **dict.fromkeys(("Div", "Addcdiv"), _divisor),
-    "Atan2": _origin,
     **dict.fromkeys(("Exp", "Exp2", "Expm1", "Cosh", "Sinh", "Tan"), _OVERFLOW),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _ROW),
     "Logsumexp": _result("over a row of -inf", lambda seen: seen.low == -math.inf or _nan(seen)),
@@ -159,6 +153,15 @@ def _is_masked(passed: Followed, index: int) -> bool:
 
 
 _MASKING = frozenset(["MaskedFill", "Where", "IndexPut", "CopySlices"])
+
+
+# Operations, as the program calls them, that can make NaN of finite values.
+SPOILING = frozenset(
+    """
+    log log2 log10 log1p sqrt rsqrt div truediv rdiv rtruediv reciprocal pow acos asin atanh acosh
+    std var mean softmax log_softmax sub exp fmod remainder norm normalize
+    """.split()
+) | {"index write"}
 
 
 def forward_trouble(passed: Followed, index: int) -> str:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from whygrad.diagnose import values
 from whygrad.diagnose.case import Case, is_library
 from whygrad.record.accounts import Range, Trace
-from whygrad.record.events import INSIDE_FUNCTION, Event
+from whygrad.record.events import Event
 from whygrad.record.ops import display_name
 from whygrad.source.powers import is_whole_power
 from whygrad.source.spans import Span
@@ -23,7 +24,6 @@ _IN_BACKWARD: dict[str, Callable[[Range], bool]] = {
     "asin": lambda seen: max(-seen.low, seen.high) < 1,
     "arccos": lambda seen: max(-seen.low, seen.high) < 1,
     "hypot": lambda seen: not seen.low <= 0 <= seen.high,
-    "atan2": lambda seen: not seen.low <= 0 <= seen.high,
 }
 _IN_FORWARD: dict[str, Callable[[Range], bool]] = {
     "log": lambda seen: seen.low > 0,
@@ -88,14 +88,14 @@ def _all(case: Case, trace: Trace | None, finite_loss: bool) -> Iterator[Suspect
     for node, event in events:
         op = display_name(event.op)
         where, fed = _place(case, node), _operand(event, op)
-        if op not in _ALL or where is None or fed is None or not graph.live(fed):
+        if op not in _ALL or where is None or fed is None:
             continue
         if (op == "pow" and is_whole_power(where)) or (op in _MASKED and not _masked(case, node)):
             continue
         seen = _known(trace, fed) if trace is not None else None
         if seen is not None and not _ALL[op](seen):
             yield Suspect(where, f"`{op}`", seen, _made_by(case, fed))
-        elif seen is None and op in possible and not _is_guarded(case, fed):
+        elif seen is None and op in possible and graph.live(fed) and not _is_guarded(case, fed):
             yield Suspect(where, f"`{op}`", None, _made_by(case, fed))
 
 
@@ -117,13 +117,9 @@ def _masked(case: Case, node: int) -> bool:
 
 def _custom(case: Case) -> Iterator[Suspect]:
     """Custom Functions, whose backward is the program's own."""
-    graph = case.graph
-    for node in sorted(graph.ancestors(case.question.roots[:1])):
-        event, where = graph.event(node), _place(case, node)
-        inside = [graph.event(fed) for fed in graph.inputs(node)]
-        if event is None or where is None or not event.live:
-            continue
-        if any(inner is not None and inner.mode == INSIDE_FUNCTION for inner in inside):
+    for node in sorted(case.graph.ancestors(case.question.roots[:1])):
+        event, where = case.graph.event(node), _place(case, node)
+        if event is not None and where is not None and values.is_custom(case, node):
             yield Suspect(where, f"`{event.op}.backward()`", None)
 
 

@@ -8,6 +8,7 @@ from whygrad.diagnose import lives, words
 from whygrad.diagnose.case import Case, is_library
 from whygrad.graph.tracing import Followed, kind_of
 from whygrad.record.accounts import PassUse, Range, TraceNode
+from whygrad.record.events import INSIDE_FUNCTION
 from whygrad.record.ops import display_name
 from whygrad.session import Related
 from whygrad.source.spans import Span, location
@@ -100,6 +101,14 @@ def between(values: Range) -> str:
     if values.low == values.high:
         return f"all {number(values.low)}"
     return f"between {number(values.low)} and {number(values.high)}"
+
+
+def is_custom(case: Case, event: int | None) -> bool:
+    """Whether a recorded operation is a custom Function, whose backward is the program's own."""
+    if event is None or not case.graph.live(event):
+        return False
+    inside = (case.graph.event(fed) for fed in case.graph.inputs(event))
+    return any(inner is not None and inner.mode == INSIDE_FUNCTION for inner in inside)
 
 
 # --- what goes into a network -----------------------------------------------------------------

@@ -8,6 +8,7 @@ the next ones.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
@@ -18,7 +19,7 @@ import torch
 from whygrad.record import census, looks
 from whygrad.record.accounts import Sizes, Trace
 from whygrad.record.events import ParameterInfo
-from whygrad.record.ledger import Held, Leaf, Ledger, parameters_of
+from whygrad.record.ledger import Held, Ledger, parameters_of
 from whygrad.record.looks import Truth
 from whygrad.record.probe import Probe, Walk, aftermath
 from whygrad.record.recorder import Recorder
@@ -57,7 +58,7 @@ class Health:
         self._loss: float | None = None
         self._leaves: list[Any] = []
         self._probe: Probe | None = None
-        self._digests: list[tuple[Leaf, Any]] = []
+        self._snapshots: list[tuple[Any, Truth, Any]] = []
         self._step = 0  # where one with a closure began
 
     # --- backward passes ----------------------------------------------------------------------
@@ -146,10 +147,11 @@ class Health:
         if not (close or ledger.active or self._is_time(held, optimizer)):
             return
         if close and ledger.active:
-            self._digests = [
-                (leaf, looks.digest(tensor))
+            self._snapshots = [
+                (weakref.ref(tensor), truth, before)
                 for tensor in parameters_of(optimizer)
-                if (leaf := ledger.leaf(tensor)) is not None
+                if not (truth := self._truth(tensor)[1]).moved
+                and (before := looks.snapshot(tensor)) is not None
             ]
         ledger.in_closure = closure
         if closure:
@@ -297,14 +299,11 @@ class Health:
 
     def _compare(self) -> None:
         """Which parameters has the step changed?"""
-        digests, self._digests = self._digests, []
-        for leaf, before in digests:
-            tensor = leaf.ref()
-            if tensor is None or before is None:
-                continue
-            after, (_, truth) = looks.digest(tensor), self._truth(tensor)
-            if after is not None:
-                truth.moved = bool(truth.moved) or bool(after != before)
+        snapshots, self._snapshots = self._snapshots, []
+        for ref, truth, before in snapshots:
+            tensor = ref()
+            if tensor is not None:
+                truth.moved = looks.has_changed(tensor, before)
 
     # --- telling ------------------------------------------------------------------------------
 

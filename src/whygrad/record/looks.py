@@ -12,6 +12,7 @@ import torch
 from whygrad.record import torch_api
 from whygrad.record.accounts import GradientState, Range
 
+_SMALL = 2048  # elements
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -72,7 +73,9 @@ def sizes_of(gradients: list[Any]) -> list[float | None]:
         return [size_of(gradient) for gradient in gradients]
     with contextlib.suppress(*_UNREADABLE):
         norms = torch_api.largest_of_each(values)
-        return [float(n) for n in torch.stack([n.to(torch.float64) for n in norms]).tolist()]
+        if any(norm.dtype != norms[0].dtype for norm in norms):
+            norms = [norm.to(torch.float64) for norm in norms]
+        return [float(size) for size in torch.stack(norms).tolist()]
     return [size_of(gradient) for gradient in gradients]
 
 
@@ -99,15 +102,23 @@ def is_all_zero(gradient: Any) -> bool:
     return size_of(gradient) == 0
 
 
-def digest(tensor: Any) -> Any:
-    """A number, still on its device, that changes when any bit of the tensor does.
+def snapshot(tensor: Any) -> Any:
+    """Something by which to tell later whether a tensor has changed: a copy of a small one.
 
-    Practically: it is the sum of all elements, read as whole numbers.
+    Of a large one, the sum of all elements, read as whole numbers, still on its device.
     """
     values = numbers_in(tensor)
     with contextlib.suppress(*_UNREADABLE):
         if values is not None:
             values = torch.view_as_real(values) if values.is_complex() else values
+            if values.numel() <= _SMALL:
+                return values.clone()
             kind = _BITS.get(values.element_size())
             return None if kind is None else values.view(kind).sum(dtype=torch.int64)
     return None
+
+
+def has_changed(tensor: Any, before: Any) -> bool:
+    """Whether a tensor is not what it was at the time of a snapshot. NaN is a change."""
+    now = snapshot(tensor)
+    return now is None or now.shape != before.shape or not bool(torch.equal(now, before))

@@ -73,7 +73,8 @@ def _doing(poison: Poison) -> str:
 def _label(poison: Poison) -> str:
     seen = poison.seen
     if poison.began == "data":
-        return "these values have NaN in them already"
+        here = f"{poison.op} gives NaN here, before any parameter takes part"
+        return here if poison.op else "the values that come in here have NaN in them already"
     if seen is None or not is_finite(seen):
         if poison.began == "forward":
             return "finite values come in, NaN or infinity comes out"

@@ -63,12 +63,11 @@ def _finding(case: Case, where: Span, end: int, nodes: list[int]) -> Finding:
         related=_surfaced(case, where),
         parameters=names,
         why=f"backward() follows the operations that led to `{root}`, and nothing else. "
-        f"{words.listed(names)} only {'takes' if len(names) == 1 else 'take'} part in what ends "
-        "here, so no gradient comes back to them.",
+        f"{words.listed(names)} {'takes' if len(names) == 1 else 'take'} part in what ends here "
+        f"and in nothing else, so no gradient comes back to {'it' if len(names) == 1 else 'them'}.",
         checked=[
-            f"no operation with gradient uses this result, and nothing that was computed from "
-            f"{words.count(len(names), 'parameter')} behind it leads to "
-            f"{words.count(len(case.roots), 'tensor')} that backward() was called on."
+            f"no operation with gradient uses this result, and nothing of it went into "
+            f"{_starts(case)}."
         ],
         fix=Fix(
             title="add it to what backward() is called on, or leave out this part",
@@ -79,6 +78,12 @@ def _finding(case: Case, where: Span, end: int, nodes: list[int]) -> Finding:
         first_step=case.question.step,
         at_end=True,
     )
+
+
+def _starts(case: Case) -> str:
+    """What backward() was called on."""
+    several = len(case.roots) > 1
+    return f"any of {len(case.roots)} losses" if several else f"`{case.root_name}`"
 
 
 def _get(names: list[str]) -> str:

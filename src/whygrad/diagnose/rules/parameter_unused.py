@@ -52,7 +52,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 def _makes_tensor(where: Span) -> bool:
     called = callee_name(where) or ""
-    return called.endswith("Parameter") or called.startswith(("torch.", "."))
+    return called.endswith("Parameter") or not called.rpartition(".")[2][:1].isupper()
 
 
 def _where(case: Case, part: Part) -> Span | None:

@@ -25,6 +25,8 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 def _finding(case: Case, end: DeadEnd) -> Finding:
     op, names = values.spoken(case, end.node), case.names(end.nodes)
+    if end.is_custom(case):
+        return _custom(case, end, f"`{end.kind}.backward()`", names)
     overwrites = end.kind in OVERWRITES
     does = "overwrites what was computed" if overwrites else "lets no gradient through"
     return dead_end_finding(
@@ -40,6 +42,25 @@ def _finding(case: Case, end: DeadEnd) -> Finding:
         "back. Nothing before this line can learn through it.",
         related=[*_further(case, end)],
         fix=_fix_overwrite(op) if overwrites else _fix(end, op),
+    )
+
+
+def _custom(case: Case, end: DeadEnd, op: str, names: list[str]) -> Finding:
+    return dead_end_finding(
+        case,
+        end,
+        title=f"{op} returns nothing but zeros: {words.listed(names, 2)} {get(names)} no other "
+        "gradient",
+        label=f"a gradient of up to {values.number(end.node.incoming or 0)} arrives here, nothing "
+        "but zeros leaves",
+        why=f"what a custom Function passes back is what its backward() returns, and {op} returned "
+        "zeros in every step looked at.",
+        fix=Fix(
+            title="return the derivative, or the incoming gradient itself (a straight-through "
+            "estimator)",
+            safety="changes gradients only; forward values stay equal",
+            deliberate="if nothing should pass here, detach its input, which says so.",
+        ),
     )
 
 
