@@ -172,7 +172,7 @@ MODELS = {
     "switch": TinyModel(
         "SwitchTransformersConfig",
         "SwitchTransformersForConditionalGeneration",
-        T5 | {"num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
+        T5 | {"num_experts": 16, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
         language,
     ),
     "bart": TinyModel("BartConfig", "BartForConditionalGeneration", ENCODER_DECODER, language),

@@ -31,7 +31,6 @@ from whygrad.source.spans import source_lines
 
 _CONTEXT_LINES = 3
 _MAX_GRAPH_NODES = 5_000
-_REPLACED = "optimizer-holds-old-parameters"
 _INPUTS = Event._fields.index("inputs")
 
 active: list[Watch] = []  # the watches that are on, innermost last
@@ -94,7 +93,6 @@ class Watch:
         flowing, ledger = asker.health.flowing, asker.health.ledger
         held, written = ledger.held_nodes, ledger.written
         without = asker.still_without - written
-        replaced = any(a.finding.code == _REPLACED for a in self._answered)
         confirmed = []
         for answered in self._answered:
             finding = answered.finding
@@ -108,8 +106,6 @@ class Watch:
                 and _narrow(finding, answered.unheld, lambda node: node not in held | written)
             ):
                 continue  # it was only late: it came to these parameters after all
-            if replaced and answered.missing and held.issuperset(answered.missing.values()):
-                continue  # no wonder: these are the parameters that others have replaced
             repeats = [n for (_, stack), n in asker.repeated.items() if stack == answered.stack]
             if finding.symptom == "raises" and repeats:
                 finding.count = max(finding.count, *repeats)

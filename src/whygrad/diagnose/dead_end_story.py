@@ -43,7 +43,7 @@ def dead_end_finding(
         related=[
             *surfaced(case, trace.number, place, f"runs, and gives {count(names)} only zeros"),
             *(related or []),
-            *_other_ends(case, end, place),
+            *_other_ends(case, end, {(r.location.file, r.location.line) for r in related or []}),
         ],
         parameters=names,
         why=why,
@@ -55,12 +55,13 @@ def dead_end_finding(
     )
 
 
-def _other_ends(case: Case, end: DeadEnd, place: Span) -> list[Related]:
+def _other_ends(case: Case, end: DeadEnd, told: set[tuple[str, int]]) -> list[Related]:
+    told = told | {(end.where.file, end.where.line)}
     found: dict[tuple[str, int], Related] = {}
-    for death in end.further:
+    for death in sorted(end.further):
         node = end.passed.nodes[death.at]
         span = place_of(case, node)
-        if span is not None and (span.file, span.line) != (place.file, place.line):
+        if span is not None and (span.file, span.line) not in told:
             label = f"another way to them ends here, at {spoken(case, node)}"
             found.setdefault((span.file, span.line), Related("operation", location(span), label))
     return list(found.values())[:_MOST_RELATED]

@@ -45,7 +45,7 @@ class DeadEnd:
     death: Death
     where: Span
     nodes: list[int] = field(default_factory=list)  # parameters
-    further: list[Death] = field(default_factory=list)  # where other ways of theirs end
+    further: set[Death] = field(default_factory=set)  # where other ways of theirs end
     culprits: set[int] = field(default_factory=set)
     late: bool = False  # may still change: be sure only at the end
 
@@ -213,11 +213,7 @@ class _Search:
         end.nodes.append(leaf)
         end.culprits |= cause.culprits
         end.late = end.late or late
-        end.further += [
-            death
-            for death in deaths
-            if causes[death].code != _FOLLOWS and death not in (end.death, *end.further)
-        ]
+        end.further.update(d for d in deaths if causes[d].code != _FOLLOWS and d != end.death)
 
     def _attach(
         self,
@@ -284,7 +280,7 @@ def _merged_inits(ends: list[DeadEnd]) -> list[DeadEnd]:
         for other in (*met[1:], end):
             first.nodes += [n for n in other.nodes if n not in first.nodes]
             first.culprits |= other.culprits
-            first.further += [other.death, *other.further]
+            first.further |= {other.death, *other.further}
         merged = [m for m in merged if m not in met[1:]]
     return merged
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from whygrad.diagnose import owners, rules
+from whygrad.diagnose import owners, replaced, rules
 from whygrad.diagnose.case import Case
 from whygrad.graph.flow import FlowGraph
 from whygrad.graph.lifetime import Lifetime
@@ -95,7 +95,9 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     if question.raised_at:
         return case
     if question.kind == "no-gradient":
-        case.roots, case.leaves = question.roots, list(question.targets)
+        case.roots = question.roots
+        gone = replaced.replaced_targets(case)  # the values of these live on in others
+        case.leaves = [target for target in question.targets if target not in gone]
         if case.leaves:
             _search(case)
         return case

@@ -65,12 +65,18 @@ def is_penalty(case: Case, passed: Followed, index: int) -> bool:
 
     Then being zero is what it should be: a hinge that is met.
     """
-    for above in passed.above(index) - {index}:
-        node = passed.nodes[above]
-        event = case.graph.event(node.event) if node.event is not None else None
-        weighs = kind_of(node) in ("Mul", "Div") and event is not None and event.shape == ()
-        if not weighs and kind_of(node) not in _ADDING_UP:
-            return False
+    seen, waiting = {index}, [index]
+    while waiting:
+        for above in passed.consumers(waiting.pop()):
+            if above in seen:
+                continue
+            node = passed.nodes[above]
+            event = case.graph.event(node.event) if node.event is not None else None
+            weighs = kind_of(node) in ("Mul", "Div") and event is not None and event.shape == ()
+            if not weighs and kind_of(node) not in _ADDING_UP:
+                return False
+            seen.add(above)
+            waiting.append(above)
     return True
 
 

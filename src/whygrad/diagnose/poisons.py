@@ -38,9 +38,13 @@ class Poison:
     loss: float | None = None  # of that pass
 
     @property
+    def overflows(self) -> bool:
+        return self.phrase == _OVERFLOWS
+
+    @property
     def is_clear(self) -> bool:
         """Whether one value explains it, and not just its size."""
-        return bool(self.phrase) and self.phrase != _OVERFLOWS
+        return bool(self.phrase) and not self.overflows
 
 
 def poisoned_parameters(case: Case) -> list[int]:
@@ -85,15 +89,10 @@ def _is_tame(case: Case, passed: Followed, index: int) -> bool:
 def _in_forward(case: Case, passed: Followed, hit: int) -> Poison | None:
     """Follow a value that is not finite down to the operation that made it."""
     below = passed.below(hit)
-    makers = {index: phrase for index in below if (phrase := forward_trouble(passed, index))}
-    first = [
-        index
-        for index in makers
-        if not (passed.below(index) - {index}) & makers.keys() and not _has_nan(case, passed, index)
-    ]
-    if first:
-        index = min(first, key=lambda index: _event(passed, index))
-        return _poison(case, passed, index, "forward", makers[index])
+    for index in sorted(below, key=lambda index: _event(passed, index)):
+        phrase = forward_trouble(passed, index)
+        if phrase and not _has_nan(case, passed, index):
+            return _poison(case, passed, index, "forward", phrase)
     return (
         _in_data(case, passed, below)
         or _overflow(case, passed, below)

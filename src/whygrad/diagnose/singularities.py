@@ -73,8 +73,8 @@ def _infinite(seen: Range) -> bool:
     return math.isinf(seen.high) and not math.isnan(seen.low)
 
 
-def _unequal(saved: Saved) -> str:
-    return "of a matrix that is singular, or has equal singular values"
+def _matrix(saved: Saved) -> str:
+    return "of a matrix with equal singular values (or a singular one)"
 
 
 _ROOT = _either(_result("of 0", lambda seen: seen.low == 0), _result("of a negative number", _nan))
@@ -103,7 +103,7 @@ _TESTS: dict[str, Test] = {
         _result("of values that are all equal", _infinite),
     ),
     **dict.fromkeys(
-        ("LinalgSvd", "LinalgEigh", "LinalgInvEx", "LinalgDet", "LinalgSlogdet"), _unequal
+        ("LinalgSvd", "LinalgEigh", "LinalgInvEx", "LinalgDet", "LinalgSlogdet"), _matrix
     ),
     "Mean": lambda saved: "of nothing (an empty tensor)",
 }

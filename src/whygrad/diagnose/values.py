@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from whygrad.diagnose import lives, words
@@ -71,6 +72,11 @@ def spoken(case: Case, node: TraceNode) -> str:
 
 
 _PARTS = {
+    "matmul": ("mm", "bmm", "mv", "dot"),
+    "linear": ("addmm", "mm", "linear"),
+    "conv1d": ("convolution",),
+    "conv2d": ("convolution",),
+    "conv3d": ("convolution",),
     "truediv": ("div",),
     "rtruediv": ("reciprocal", "mul", "div"),
     "rdiv": ("reciprocal", "mul", "div"),
@@ -94,6 +100,8 @@ def count(names: list[str]) -> str:
 
 
 def number(value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinity"
     return f"{value:.3g}"
 
 

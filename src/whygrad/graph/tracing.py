@@ -97,6 +97,7 @@ class Followed:
             for place, fed in enumerate(node.feeds):
                 if fed >= 0:
                     self._above[fed].append((index, place))
+        self._leaves_below: dict[int, set[int]] = {}
         self._fates: dict[int, frozenset[Death] | None] = {}
         self._zeros: dict[int, frozenset[int] | None] = {}
 
@@ -108,7 +109,11 @@ class Followed:
 
     def above(self, start: int) -> set[int]:
         """Everything between an operation and the loss, itself included."""
-        return self._reach(start, lambda index: [consumer for consumer, _ in self._above[index]])
+        return self._reach(start, self.consumers)
+
+    def consumers(self, index: int) -> list[int]:
+        """The operations from which an operation gets its gradient: the users of its result."""
+        return [consumer for consumer, _ in self._above[index]]
 
     def _reach(self, start: int, step: Callable[[int], Iterable[int]]) -> set[int]:
         seen, waiting = {start}, [start]
@@ -124,8 +129,10 @@ class Followed:
         return {kind_of(self.nodes[index]) for index in self.above(start)} if start >= 0 else set()
 
     def leaves_below(self, start: int) -> set[int]:
-        found = (self.nodes[index].leaf for index in self.below(start))
-        return {leaf for leaf in found if leaf is not None}
+        if start not in self._leaves_below:
+            found = (self.nodes[index].leaf for index in self.below(start))
+            self._leaves_below[start] = {leaf for leaf in found if leaf is not None}
+        return self._leaves_below[start]
 
     @cached_property
     def _outermost(self) -> set[int]:

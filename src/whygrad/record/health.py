@@ -124,7 +124,8 @@ class Health:
         if not self.ledger.active:
             return
         self.ledger.went_back(number, roots, stack, leaves)
-        if self.passes in _PASSES_WITHOUT_STEP and any(h.steps == 0 for h in self.ledger.known):
+        known = self.ledger.known
+        if self.passes in _PASSES_WITHOUT_STEP and known and not any(h.steps for h in known):
             self._look(None, close=True)
             self._ask()
         if self.passes > _PASSES_WITHOUT_OPTIMIZER and not self.ledger.known:
@@ -179,7 +180,8 @@ class Health:
         self._reopened += 1
         self.ledger.resume()
         for held in self.ledger.known:
-            self._until[held.number] = max(held.steps - 1, 0) + CLOSE_STEPS
+            if held.steps > self._until.get(held.number, CLOSE_STEPS):
+                self._until[held.number] = held.steps - 1 + CLOSE_STEPS
 
     def _is_time(self, held: Held, optimizer: Any) -> bool:
         """Whether a step is looked at that is not watched closely."""

@@ -24,7 +24,8 @@ ROLES = {
     "written": "where it was written",
     "saved": "where it was saved for backward",
     "freed": "where it was freed",
-    "used": "where it is used again",
+    "used": "where it is used",
+    "optimizer": "where the optimizer is made",
     "operation": "the operation concerned",
     "library": "inside the library",
 }

@@ -42,7 +42,8 @@ def _followed(case: Case, poison: Poison, nodes: list[int]) -> Finding:
     if poison.began == "data":
         title = f"the data has NaN in it, and so has the gradient of {whom}"
     else:
-        title = f"{_doing(poison)} makes the gradient of {whom} NaN"
+        also = ", and" if poison.overflows else ""
+        title = f"{_doing(poison)}{also} makes the gradient of {whom} NaN"
     return Finding(
         code=CODE,
         severity="warning",
@@ -63,11 +64,7 @@ def _followed(case: Case, poison: Poison, nodes: list[int]) -> Finding:
 
 
 def _doing(poison: Poison) -> str:
-    if not poison.phrase:
-        return f"{poison.op}"
-    if poison.phrase == "overflows":
-        return f"{poison.op}, which overflows,"
-    return f"{poison.op} {poison.phrase}"
+    return f"{poison.op} {poison.phrase}".rstrip()
 
 
 def _label(poison: Poison) -> str:
@@ -75,12 +72,16 @@ def _label(poison: Poison) -> str:
     if poison.began == "data":
         here = f"{poison.op} gives NaN here, before any parameter takes part"
         return here if poison.op else "the values that come in here have NaN in them already"
+    if poison.phrase.startswith("over a row"):
+        return "in some row every entry is -inf, and the result is NaN"
+    if poison.overflows:
+        return "the result is too large for its type, and becomes infinity"
     if seen is None or not is_finite(seen):
         if poison.began == "forward":
             return "finite values come in, NaN or infinity comes out"
         return "a finite gradient arrives here, one with NaN or infinity leaves"
     what = "divisor" if poison.kind == "Div" else "input"
-    if poison.phrase.startswith(("at 1", "overflows", "of a value beyond")):
+    if poison.phrase.startswith(("at 1", "of a value beyond")):
         return f"its largest {what} is {values.number(seen.high)}"
     return f"its smallest {what} is {values.number(seen.low)}"
 
@@ -92,9 +93,11 @@ def _why(poison: Poison, loss: str) -> str:
             "it, so are the parameters."
         )
     if poison.began == "forward":
+        gives = "gives infinity" if poison.overflows else "is NaN or infinite"
         return (
-            f"{_doing(poison)} gives NaN or infinity. {_dropped(poison, loss)}In backward it is a "
-            "factor of the gradient, and even zero times that is NaN."
+            f"{_doing(poison)}{', and' if poison.overflows else ''} {gives}. "
+            f"{_dropped(poison, loss)}In backward that is a factor of the gradient, and even zero "
+            "times that is NaN."
         )
     if not poison.phrase:
         return f"in this operation NaN or infinity comes into the gradient of `{loss}`."
@@ -126,12 +129,14 @@ def _checked(case: Case, poison: Poison, loss: str) -> list[str]:
             bad = next((size for size in sent if not math.isfinite(size)), math.nan)
             found.append(
                 f"the gradient was followed from `{loss}` in step {trace.step}: up to "
-                f"{values.number(came)} arrives at {poison.op}, {bad} leaves it."
+                f"{values.number(came)} arrives at {poison.op}, {values.number(bad)} leaves it."
             )
     if poison.seen is not None and is_finite(poison.seen) and poison.seen.size > 1:
         seen = poison.seen
         what = "divisors" if poison.kind == "Div" else "inputs"
         found.append(f"its {seen.size} {what} are {values.between(seen)}.")
+    if poison.began == "forward":
+        found.append("no value known from before that operation has NaN in it.")
     found.append("every parameter was finite before that step.")
     return found
 

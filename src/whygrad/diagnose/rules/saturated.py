@@ -110,7 +110,7 @@ def _inputs(case: Case, end: DeadEnd) -> tuple[list[str], list[Related]]:
         return checked, []
     seen, span = data
     label = f"the data that comes in here is {values.between(seen)}"
-    return [*checked, f"{label} ({words.at(span)})."], [Related("used", location(span), label)]
+    return checked, [Related("used", location(span), label)]
 
 
 def _fix(end: DeadEnd, op: str) -> Fix:

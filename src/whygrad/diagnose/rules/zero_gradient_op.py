@@ -101,7 +101,8 @@ def _fix(end: DeadEnd, op: str) -> Fix:
     return Fix(
         title=f"let the gradient pass straight through: `x + ({_call(end.where)} - x).detach()`",
         edits=_straight_through(end.where, inner),
-        safety="forward values stay equal up to rounding; gradients pass as if nothing was done",
+        safety="forward values stay equal up to rounding error; gradients pass as if this was "
+        "not there",
         deliberate=deliberate,
     )
 
