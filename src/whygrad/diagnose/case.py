@@ -30,6 +30,7 @@ class Case:
     unreached: bool = False  # no trainable leaf lies behind the root at all
     lifetime: Lifetime | None = None  # for questions about what autograd kept
     meeting: Meeting | None = None  # with an earlier pass over a part of the same graph
+    awaiting: set[int] = field(default_factory=set)  # a loss of theirs was never gone back from
 
     @property
     def raises(self) -> bool:

@@ -85,7 +85,7 @@ class _Search:
         }
         self.flowing = {i.node for i in question.parameters if i.gradient == "flows"}
         self.passes = [Followed(trace) for trace in question.traces if trace.whole]
-        self._causes: dict[tuple[int, Death], Cause | None] = {}
+        self._known: dict[tuple[int, frozenset[Death]], dict[Death, Cause]] = {}
 
     def found(self) -> list[DeadEnd]:
         direct: dict[int, tuple[Followed, dict[Death, Cause]]] = {}
@@ -111,26 +111,32 @@ class _Search:
         causes: dict[Death, Cause] = {}
         for passed in mine:
             deaths = passed.deaths(leaf)
-            if deaths is None:
+            causes = self._causes(passed, deaths) if deaths is not None else {}
+            if not causes or any(c.culprits and c.culprits <= {leaf} for c in causes.values()):
                 return None, {}
-            content = is_zero(passed.loss())  # a loss of zero has all it wants
-            causes = {}
-            for death in deaths:
-                cause = self._cause(passed, death)
-                if cause is None or (cause.culprits and cause.culprits <= {leaf}):
-                    return None, {}
-                if content and not shares_alone(passed, death.at):
-                    return None, {}
-                causes[death] = cause
         return (mine[-1], causes) if mine else (None, {})
 
     # --- one death ----------------------------------------------------------------------------
 
-    def _cause(self, passed: Followed, death: Death) -> Cause | None:
-        key = id(passed), death
-        if key not in self._causes:
-            self._causes[key] = self._find_cause(passed, death)
-        return self._causes[key]
+    def _causes(self, passed: Followed, deaths: frozenset[Death]) -> dict[Death, Cause]:
+        """Why gradient ends at each of these, most telling first; empty if one of them is open.
+
+        Parameters by the hundred share the same deaths.
+        """
+        key = id(passed), deaths
+        if key not in self._known:
+            self._known[key] = self._find_causes(passed, deaths)
+        return self._known[key]
+
+    def _find_causes(self, passed: Followed, deaths: frozenset[Death]) -> dict[Death, Cause]:
+        content = is_zero(passed.loss())  # a loss of zero has all it wants
+        found: list[tuple[Death, Cause]] = []
+        for death in deaths:
+            cause = self._find_cause(passed, death)
+            if cause is None or (content and not shares_alone(passed, death.at)):
+                return {}
+            found.append((death, cause))
+        return dict(sorted(found, key=lambda entry: (_PRIORITY[entry[1].code], entry[0])))
 
     def _find_cause(self, passed: Followed, death: Death) -> Cause | None:
         node = passed.nodes[death.at]
@@ -193,7 +199,7 @@ class _Search:
         passed: Followed,
         causes: dict[Death, Cause],
     ) -> None:
-        deaths = sorted(causes, key=lambda death: (_PRIORITY[causes[death].code], death))
+        deaths = list(causes)
         first = deaths[0]
         cause = causes[first]
         for death in deaths:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from whygrad.diagnose import owners, replaced, rules
+from whygrad.diagnose import missing, owners, replaced, rules
 from whygrad.diagnose.case import Case
 from whygrad.graph.flow import FlowGraph
 from whygrad.graph.lifetime import Lifetime
@@ -96,8 +96,10 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         return case
     if question.kind == "no-gradient":
         case.roots = question.roots
-        gone = replaced.replaced_targets(case)  # the values of these live on in others
-        case.leaves = [target for target in question.targets if target not in gone]
+        case.awaiting = missing.awaiting(case)
+        # The values of parameters that were replaced live on in others.
+        elsewhere = case.awaiting | replaced.replaced_targets(case)
+        case.leaves = [target for target in question.targets if target not in elsewhere]
         if case.leaves:
             _search(case)
         return case

@@ -18,6 +18,30 @@ class Missing:
     astray: list[int]  # used, but nothing computed from them reaches a root
 
 
+def awaiting(case: Case) -> set[int]:
+    """Targets with a loss of their own that no backward() was called on.
+
+    Asked only where an optimizer has nothing at all to use: a loss that is merely looked at is
+    common, and so is a cut beside it.
+    """
+    targets = set(case.question.targets)
+    held: dict[int, set[int]] = {}
+    for info in case.question.parameters:
+        if info.optimizer >= 0 and info.requires_grad:
+            held.setdefault(info.optimizer, set()).add(info.node)
+    whole = [nodes for nodes in held.values() if nodes <= targets]
+    if not whole or len(held) < 2:
+        return set()
+    consumers = Consumers(case.graph.recording)
+    roots = set(case.question.roots)
+    found: set[int] = set()
+    for nodes in whole:
+        ends = consumers.ends(nodes)
+        if any(case.shape(end) == [] and end not in roots for end in ends):
+            found |= nodes
+    return found
+
+
 def unconnected(case: Case) -> Missing | None:
     """None for other questions, and where the record does not reach back far enough."""
     if case.question.kind != "no-gradient" or not case.roots:
@@ -33,7 +57,11 @@ def unconnected(case: Case) -> Missing | None:
         return None
     consumers = Consumers(case.graph.recording)
     # What autograd.grad() was asked about is not waiting for a backward().
-    left = [n for n in left if n not in behind and n not in consumers.differentiated]
+    left = [
+        node
+        for node in left
+        if (node in case.awaiting or node not in behind) and node not in consumers.differentiated
+    ]
     used = [node for node in left if consumers.is_used(node)]
     return Missing(consumers, [node for node in left if node not in used], used)
 
