@@ -47,6 +47,8 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 def _loss(case: Case, account: Account, training: Training) -> Loss | None:
     """What was lost at the same lines in every cycle; the first may lack it, as `i % 4` does."""
+    if all(_is_emptied(cycle) for cycle in training.cycles):
+        return Loss(training.cycles, [cycle.passes for cycle in training.cycles], True)
     steady = _steady(account, training)
     found = [
         [made for made in cycle.passes if _is_lost(case, account, made, steady)]
@@ -112,6 +114,18 @@ def _is_lost(case: Case, account: Account, made: PassUse, steady: set[int]) -> b
     )
 
 
+def _is_emptied(cycle: Cycle) -> bool:
+    """A pass made gradients, perhaps for others too, and the step found none of its own."""
+    if not cycle.passes or any(made.read for made in cycle.passes):
+        return False
+    return _finds_nothing(cycle) and bool(_later(cycle))
+
+
+def _later(cycle: Cycle) -> list[ClearUse]:
+    last = cycle.passes[-1].order
+    return [clear for clear in cycle.clears if clear.order > last]
+
+
 def _finds_nothing(cycle: Cycle) -> bool:
     step = cycle.step
     return not step.passes and not step.again and step.without + step.zeros >= step.of
@@ -150,7 +164,9 @@ def _finding(case: Case, training: Training, loss: Loss) -> Finding | None:
 
 def _clearing(case: Case, loss: Loss) -> ClearUse | None:
     """A clearing at the line that lost most of them."""
-    acts = [steps.act_at(case, made.cleared_by) for made in loss.all_passes]
+    acts: list[Act | None] = [steps.act_at(case, made.cleared_by) for made in loss.all_passes]
+    if loss.everything and not any(acts):
+        acts = [clear for cycle in loss.cycles for clear in _later(cycle)]
     seen = [act for act in acts if isinstance(act, ClearUse) and steps.line(case, act) is not None]
     lines = Counter(steps.line(case, act) for act in seen)
     return max(seen, key=lambda act: lines[steps.line(case, act)], default=None)

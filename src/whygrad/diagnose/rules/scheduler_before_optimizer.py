@@ -35,7 +35,7 @@ def _finding(case: Case, training: Training) -> Finding | None:
     step = steps.line(case, training.cycles[0].step)
     if first is None or where is None or step is None or _is_told_when(where):
         return None
-    loop = _loop(case, first, training.cycles[0].step)
+    loop = _loop(case, first, training.cycles[0].step) or _in_turn(training)
     if loop is None:
         return None  # before the loop: a schedule is wound forward, to resume or on purpose
     early = [act for act in training.schedules if act.steps_before == 0]
@@ -77,6 +77,15 @@ def _loop(case: Case, schedule: ScheduleUse, step: StepUse) -> str | None:
     if parted is None or common_loop(*parted) is None:
         return None
     return order_in_source(*parted)
+
+
+def _in_turn(training: Training) -> str | None:
+    """Schedule, step, schedule, step: there is a loop, wherever it is written."""
+    orders = [act.order for act in training.schedules]
+    steps_at = [cycle.step.order for cycle in training.cycles]
+    turns = zip(orders, steps_at, orders[1:], strict=False)
+    in_turn = all(mine < step < following for mine, step, following in turns)
+    return "before" if in_turn and len(orders) > 2 and len(steps_at) > 2 else None
 
 
 def _skipped(first: ScheduleUse, early: list[ScheduleUse]) -> str:
