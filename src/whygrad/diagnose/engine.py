@@ -10,6 +10,7 @@ from functools import cache
 
 from whygrad.diagnose import missing, owners, replaced, rules
 from whygrad.diagnose.case import Case
+from whygrad.graph.consumers import Consumers
 from whygrad.graph.flow import FlowGraph
 from whygrad.graph.lifetime import Lifetime
 from whygrad.graph.links import Linker
@@ -102,6 +103,7 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         case.leaves = [target for target in question.targets if target not in elsewhere]
         if case.leaves:
             _search(case)
+            _leave_out_rehearsals(case)
         return case
     no_graph = _NO_GRAPH.search(question.error_text)
     if question.kind == "asked":
@@ -118,6 +120,22 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         return None
     _search(case)
     return case
+
+
+def _leave_out_rehearsals(case: Case) -> None:
+    """Parameters that ran without gradients once, and with gradients beside that.
+
+    A rollout or an evaluation is no cut: what was computed with gradients leads nowhere.
+    """
+    consumers = Consumers(case.graph.recording)
+    kept = []
+    for separation in case.separations:
+        off = separation.first.kind in ("switch", "torch-switch")
+        if off and all(consumers.is_used(target) for target in separation.targets):
+            case.awaiting.update(separation.targets)
+        else:
+            kept.append(separation)
+    case.separations = kept
 
 
 def _with_lifetime(case: Case, autopsy: Autopsy) -> Case:

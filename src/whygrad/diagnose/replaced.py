@@ -132,14 +132,16 @@ def _copies(left: Left, new: list[ParameterInfo], old: list[int]) -> list[Parame
 
 def _places(left: Left, new: list[ParameterInfo]) -> list[Span]:
     """The lines that made or registered new parameters, each once, in their order."""
-    latest: dict[int, Registration] = {
-        node: entry for entry in left.account.registrations for node in entry.nodes
-    }
+    # The first: a slice of a ModuleList registers the same ones again wherever it is taken.
+    first: dict[int, Registration] = {}
+    for entry in left.account.registrations:
+        for node in entry.nodes:
+            first.setdefault(node, entry)
     found: dict[tuple[str, int], Span] = {}
     for info in sorted(new, key=lambda info: -info.node):
-        entry = latest.get(info.node)
-        if entry is not None:
-            spans = leaving.user_spans(left.case, entry.stack)
+        found_at = first.get(info.node)
+        if found_at is not None:
+            spans = leaving.user_spans(left.case, found_at.stack)
         else:
             spans = leaving.made_at(left.case, info.node)
         place = leaving.maker(spans, info.module_types)

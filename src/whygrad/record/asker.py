@@ -277,6 +277,7 @@ class Asker:
             self._loose.clear()
         if state is None:
             state = OptimizerState(weakref.ref(optimizer), type(optimizer).__name__)
+            state.last_backward = self._passes_before(optimizer)
             self.optimizers[optimizer] = state
         groups = optimizer.param_groups
         size = sum(len(group["params"]) for group in groups)
@@ -297,13 +298,28 @@ class Asker:
         keepers.steps += 1
         if keepers.steps >= keepers.next_look:
             self._look_for_kept_graphs(frame)
+        if closure:
+            return  # its gradients are yet to come
         if state.pending:
-            self._check(state, frame)
+            self._check(state, self.recorder.frames.stack(frame))
         state.last_backward = self.backward_count
+
+    def _passes_before(self, optimizer: Any) -> int:
+        """How many backward() calls there had been when an optimizer was made."""
+        held = self.health.ledger.optimizers.get(optimizer)
+        born = held.born if held is not None else 0
+        earlier = [passed.number for passed in self.timeline.passes if passed.time < born]
+        return max(earlier, default=0)
 
     def after_step(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
+        closure = self.health.ledger.in_closure
         self.health.after_step(optimizer)
+        state = self.optimizers.get(optimizer) if closure else None
+        if state is not None:
+            if state.pending:
+                self._check(state, self.timeline.steps[-1].stack)
+            state.last_backward = self.backward_count
 
     def _ask_about_health(self, final: bool) -> None:
         """How do the parameters fare? Asked after the first steps, and when something is off."""
@@ -360,7 +376,7 @@ class Asker:
             if any(ref() is tensor for ref in state.pending):
                 state.pending, state.size = [], -1  # all are looked at again in the next step
 
-    def _check(self, state: OptimizerState, frame: Any) -> None:
+    def _check(self, state: OptimizerState, stack: int) -> None:
         recorder = self.recorder
         waiting, missing = [], []
         for ref in state.pending:
@@ -380,9 +396,11 @@ class Asker:
         state.pending = waiting
         if state.steps > CLOSE_STEPS or self._asked >= _MAX_ASKED:
             return
-        written = self.health.ledger.written if missing else set()  # averages, target networks
+        ledger = self.health.ledger
+        # Averages and target networks are written by hand; what a pass has come to was cleared.
+        fine = ledger.written | ledger.touched if missing else set()
         known = [recorder.node_of(parameter) for parameter in missing]
-        nodes = [node for node in known if node is not None and node not in written]
+        nodes = [node for node in known if node is not None and node not in fine]
         roots = self.roots_since(state.last_backward)
         frozen = any(
             source.parameter and not source.requires_grad
@@ -395,6 +413,6 @@ class Asker:
                 tuple(roots),
                 roots,
                 nodes,
-                recorder.frames.stack(frame),
+                stack,
                 self.health.take_census(),
             )

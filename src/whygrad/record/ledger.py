@@ -58,6 +58,7 @@ class Held:
     number: int
     name: str
     stack: int
+    born: int  # the number of the next event when it was made
     steps: int = 0
     cleared: int = 0
     nodes: frozenset[int] = frozenset()
@@ -77,6 +78,7 @@ class Ledger:
         self.leaves: dict[int, Leaf] = {}  # by id of the tensor
         self.optimizers: weakref.WeakKeyDictionary[Any, Held] = weakref.WeakKeyDictionary()
         self.known: list[Held] = []  # all of them, also those that are gone
+        self.touched: set[int] = set()  # parameters that some pass has given a gradient
         self.in_closure = False  # an optimizer is at work and runs passes of its own
         self.by_hand: list[StepUse] = []
         self._times: deque[int] = deque(maxlen=_MAX_ACTS)  # of the passes, in events
@@ -91,7 +93,8 @@ class Ledger:
         if held is not None or len(self.known) >= _MAX_OPTIMIZERS:
             return held
         number, stack = len(self.known), self.recorder.frames.stack(frame)
-        held = Held(weakref.ref(optimizer), number, type(optimizer).__name__, stack)
+        born = self.recorder.now
+        held = Held(weakref.ref(optimizer), number, type(optimizer).__name__, stack, born)
         self.optimizers[optimizer] = held
         self.known.append(held)
         if number < _MAX_REOPENING:
@@ -200,6 +203,8 @@ class Ledger:
                 touched.append(leaf.node)
         # In a closure, an optimizer uses each pass at once.
         act = PassUse(number, stack, roots, frozenset(touched), read=self.in_closure)
+        if len(self.touched) < _MAX_LEAVES:
+            self.touched.update(touched)
         self._passes[number] = act
         self._pending[number] = set(touched)
         self._add(act)

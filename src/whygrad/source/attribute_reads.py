@@ -28,6 +28,36 @@ def reads_of(file: str, attribute: str) -> list[ast.expr]:
     return [node for node in found if not (_is_filling(source, node) or _in_init(source, node))]
 
 
+def is_mentioned(file: str, name: str) -> bool:
+    """Whether a file has this name, as an attribute or a text."""
+    tree = load(file).tree
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == name)
+        or (isinstance(node, ast.Constant) and node.value == name)
+        for node in (ast.walk(tree) if tree is not None else ())
+    )
+
+
+def is_conditional(file: str, read: ast.expr) -> bool:
+    """Whether a condition decides about a place in a function: it may be true another time."""
+    source = load(file)
+    inner: ast.AST = read
+    around = source.parents.get(inner)
+    while around is not None and not isinstance(around, (ast.FunctionDef, ast.Lambda)):
+        deciding = isinstance(around, (ast.If, ast.IfExp, ast.While)) and inner is not around.test
+        if deciding or isinstance(around, (ast.match_case, ast.BoolOp, ast.ExceptHandler)):
+            return True
+        inner, around = around, source.parents.get(around)
+    return isinstance(around, ast.FunctionDef) and _may_return_before(around, inner)
+
+
+def _may_return_before(function: ast.FunctionDef, last: ast.AST) -> bool:
+    """Whether a function can end before one of its statements."""
+    places = [place for place, statement in enumerate(function.body) if statement is last]
+    before = function.body[: places[0]] if places else []
+    return any(isinstance(node, ast.Return) for earlier in before for node in ast.walk(earlier))
+
+
 def goes_through_all(file: str, attribute: str) -> bool:
     """Whether a file uses every element of a list of modules alike, without choosing.
 

@@ -9,6 +9,7 @@ from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.missing import Missing
 from whygrad.record.ops import display_name
 from whygrad.session import Finding, Fix, Related
+from whygrad.source.returns import is_among_others, is_given_back, takes_apart
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import assigned_names
 from whygrad.source.uses import callee_text
@@ -39,8 +40,17 @@ def _end(case: Case, found: Missing, node: int) -> int:
 
 
 def _where(case: Case, end: int) -> Span | None:
+    """The line at which the result is dropped: what a function returns goes on to its caller."""
     spans = case.places.node_spans(end)
-    return next((span for span in spans if not is_library(span.file)), next(iter(spans), None))
+    own = [span for span in spans if not is_library(span.file)]
+    if not own:
+        return next(iter(spans), None)
+    where = own[0]
+    for caller in own[1:]:
+        if not is_given_back(where) or (is_among_others(where) and not takes_apart(caller)):
+            break
+        where = caller
+    return where
 
 
 def _finding(case: Case, where: Span, end: int, nodes: list[int]) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from whygrad.diagnose import left as leaving
@@ -12,7 +13,12 @@ from whygrad.diagnose.missing import Missing, Part
 from whygrad.diagnose.replaced import replaced_targets
 from whygrad.record.events import ParameterInfo
 from whygrad.session import Finding, Fix, Related, Severity
-from whygrad.source.attribute_reads import goes_through_all, reads_of
+from whygrad.source.attribute_reads import (
+    goes_through_all,
+    is_conditional,
+    is_mentioned,
+    reads_of,
+)
 from whygrad.source.attributes import statement_span, store_of
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import callee_name
@@ -74,9 +80,36 @@ def _severity(case: Case, found: Missing, part: Part, where: Span) -> Severity:
     if part.is_element and _has_used_siblings(case, found, part):
         return "warning" if goes_through_all(where.file, part.attribute) else "info"
     reads = reads_of(where.file, part.attribute) if part.attribute else []
-    # Fetched by a name that is put together: which one it is may change.
-    chosen = bool(reads) and all(isinstance(read, ast.Call) for read in reads)
-    return "info" if chosen else "warning"
+    # Fetched by a name that is put together, or under a condition: that may change.
+    chosen = bool(reads) and all(
+        isinstance(read, ast.Call) or is_conditional(where.file, read) for read in reads
+    )
+    return "info" if chosen or _is_one_of_many(case, found, part) else "warning"
+
+
+def _is_one_of_many(case: Case, found: Missing, part: Part) -> bool:
+    """An `expert_3` of a name that was made up, beside an `expert_5` that was used."""
+    alike, name = _numberless(part.path), part.path.rpartition(".")[2]
+    if not part.whole or not re.search(r"\d", name) or is_mentioned(_file(case, part), name):
+        return False
+    return any(
+        found.consumers.is_used(info.node)
+        for info in case.question.parameters
+        if info.root == part.members[0].root
+        and info.module != part.path
+        and info.module.count(".") >= part.path.count(".")
+        and _numberless(".".join(info.module.split(".")[: part.path.count(".") + 1])) == alike
+    )
+
+
+def _file(case: Case, part: Part) -> str:
+    made = leaving.made_at(case, part.members[0].node)
+    return made[0].file if made else ""
+
+
+def _numberless(path: str) -> str:
+    container, _, last = path.rpartition(".")
+    return f"{container}.{re.sub(r'[0-9]+', '#', last)}"
 
 
 def _is_librarys(case: Case, found: Missing, part: Part) -> bool:

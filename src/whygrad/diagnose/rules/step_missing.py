@@ -10,7 +10,7 @@ from typing import Literal
 from whygrad.diagnose import lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Training
-from whygrad.record.accounts import Account, ClipUse, PassUse, StepUse
+from whygrad.record.accounts import Account, ClearUse, ClipUse, PassUse, StepUse
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.spans import Span, location
 from whygrad.source.step_calls import (
@@ -82,6 +82,17 @@ def _overflows(case: Case, nodes: set[int] | frozenset[int]) -> bool:
     """A gradient scaler skips the step when gradients are not finite."""
     infos = (case.parameter(node) for node in nodes)
     return any(info is not None and info.gradient == "non-finite" for info in infos)
+
+
+def _own_pass(account: Account, training: Training) -> PassUse:
+    """The pass that was meant for this optimizer: the first after it has cleared."""
+    cleared = False
+    for act in account.acts:
+        if isinstance(act, ClearUse) and act.optimizer == training.use.number:
+            cleared = True
+        elif cleared and isinstance(act, PassUse) and act in training.passes:
+            return act
+    return training.passes[-1]
 
 
 # --- where ------------------------------------------------------------------------------------
@@ -174,7 +185,7 @@ def _other_step(case: Case, account: Account, training: Training) -> Span | None
 
 
 def _finding(case: Case, account: Account, training: Training) -> Finding | None:
-    backward = steps.line(case, training.passes[-1])
+    backward = steps.line(case, _own_pass(account, training))
     if backward is None:
         return None
     culprit = _culprit(case, account, training, backward)
