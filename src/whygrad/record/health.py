@@ -70,13 +70,13 @@ class Health:
         named = self.recorder.step in self.watch_steps
         self._loss = self._value(roots, close or named)
         diverged = self._loss is not None and not math.isfinite(self._loss)
-        if close:
-            self.ledger.before_pass()
         follow = named or self._may_follow(diverged)
         if not (close or follow):
             return
         walk = Walk(roots)
         self._leaves = [tensor for _, tensor in walk.leaves]
+        if close:
+            self.ledger.before_pass(self._leaves)
         whole = named or diverged or self._concerns(walk)
         # The first pass in any case, since a NaN of the first step is everywhere in the second.
         if follow and walk.complete and (whole or self.passes == 1):

@@ -152,15 +152,16 @@ class Ledger:
             self._passes.clear()
             self.switched()
 
-    def before_pass(self) -> None:
+    def before_pass(self, tensors: Iterable[Any]) -> None:
         """A backward() is about to add to gradients: have the old ones been used or cleared?"""
         if not self.known:
             self._updated_by_hand()
         cleared = []
-        for leaf in self.leaves.values():
-            if not (leaf.passes or leaf.used):
+        for tensor in tensors:
+            leaf = self.leaves.get(id(tensor))
+            if leaf is None or leaf.ref() is not tensor or not (leaf.passes or leaf.used):
                 continue
-            gradient = _gradient(leaf.ref())
+            gradient = _gradient(tensor)
             if gradient is None:
                 cleared.append(leaf)
                 continue

@@ -16,7 +16,8 @@ from whygrad.record.ledger import parameters_of
 
 FULL_STEPS = 256  # at least so many steps are recorded,
 FULL_SECONDS = 60.0  # and for so long: what is over by then has been recorded as a whole
-_LOOK_EVERY = 16  # steps, where a look has to wait for a device
+_LOOK_EVERY = 4  # steps, while resting,
+_LOOK_EVERY_WAITING = 16  # where a look has to wait for a device
 
 
 class Tempo:
@@ -26,7 +27,8 @@ class Tempo:
         self.watch_steps = watch_steps
         self.full_until = time.monotonic() + FULL_SECONDS
         self._sentinel: Any = None  # weakly, a parameter whose gradient stands for all
-        self._every = 1
+        self.look_every = _LOOK_EVERY
+        self.wake_after = 0  # a step
         self.finite_until = 0  # the last step whose gradient was seen to be finite
 
     def may_rest(self, step: int) -> bool:
@@ -37,16 +39,19 @@ class Tempo:
         # Powers of two are samples.
         return bool(following & step) and time.monotonic() > self.full_until
 
-    def rest(self, optimizer: Any) -> None:
-        """Choose what to look at while resting."""
+    def rest(self, optimizer: Any, step: int) -> None:
+        """Choose what to look at while resting, and until when."""
         first = next((p for p in parameters_of(optimizer) if p.grad is not None), None)
         self._sentinel = None if first is None else weakref.ref(first)
-        self._every = 1 if first is None or first.device.type == "cpu" else _LOOK_EVERY
+        waits = first is not None and first.device.type != "cpu"
+        self.look_every = _LOOK_EVERY_WAITING if waits else _LOOK_EVERY
+        sample = 1 << (step + 1).bit_length()
+        self.wake_after = min([sample, *(s for s in self.watch_steps if s > step + 1)]) - 1
 
     def is_off(self, step: int) -> bool:
         """Whether the gradient that stands for all is not finite."""
         parameter = self._sentinel() if self._sentinel is not None else None
-        if parameter is None or parameter.grad is None or step % self._every:
+        if parameter is None or parameter.grad is None:
             return False
         if looks.seems_finite(parameter.grad):
             self.finite_until = step

@@ -154,21 +154,30 @@ class Watcher:
             self.recorder.fault(fault)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        mode = self.current_mode()
+        recorder, tempo = self.recorder, self.tempo
+        step = recorder.step
+        recorder.step = step + 1
+        quiet = self.resting and step % tempo.look_every and step < tempo.wake_after
+        if quiet and recorder.parameters_made == self.asker.health.parameters_made:
+            return
+        recorder.step = step
+        self._after_watched_step(optimizer)
+        recorder.step = step + 1
+
+    def _after_watched_step(self, optimizer: Any) -> None:
+        mode, recorder = self.current_mode(), self.recorder
         if mode is None:
             return
-        recorder = self.recorder
         try:
             with torch_api.without_torch_function():
                 if not self.resting:
                     self.asker.after_step(optimizer)
                     if recorder.step >= FULL_STEPS and self._may_rest():
                         self._rest(mode, optimizer)
-                elif not self.tempo.may_rest(recorder.step) or self._is_off(optimizer):
+                elif recorder.step >= self.tempo.wake_after or self._is_off(optimizer):
                     self._wake(mode)
         except Exception as fault:
             recorder.fault(fault)
-        recorder.step += 1
 
     # --- resting: the program runs almost alone -----------------------------------------------
 
@@ -181,7 +190,7 @@ class Watcher:
         self.resting = mode.paused = True
         torch_api.remove_mode(mode)
         self._unwatch_steps()
-        self.tempo.rest(optimizer)
+        self.tempo.rest(optimizer, self.recorder.step)
 
     def _wake(self, mode: WatchingMode) -> None:
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
