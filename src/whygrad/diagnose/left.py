@@ -54,7 +54,12 @@ class Left:
         steps = [act for act in self.account.acts if isinstance(act, StepUse)]
         numbers = {step.optimizer for step in steps if step.order in orders}
         chosen = [o for o in self.stepping if o.number in numbers] or self.stepping
-        return max(chosen, key=lambda o: (len(wanted & o.nodes), -o.number), default=None)
+        found = max(chosen, key=lambda o: (len(wanted & o.nodes), -o.number), default=None)
+        # One that was given what another has already was meant for something else.
+        if found is None:
+            return None
+        again = (o for o in self.stepping if o.number > found.number and o.nodes == found.nodes)
+        return next(again, found)
 
 
 def behind(case: Case) -> Left | None:
