@@ -131,6 +131,8 @@ def _leave_out_rehearsals(case: Case) -> None:
     kept = []
     for separation in case.separations:
         off = separation.first.kind in ("switch", "torch-switch")
+        entered = separation.path.nodes[1:2]  # where the parameter itself is used on that way
+        off = off and not any(case.graph.live(node) for node in entered)
         if off and all(consumers.is_used(target) for target in separation.targets):
             case.awaiting.update(separation.targets)
         else:

@@ -132,9 +132,10 @@ def _copies(left: Left, new: list[ParameterInfo], old: list[int]) -> list[Parame
 
 def _places(left: Left, new: list[ParameterInfo]) -> list[Span]:
     """The lines that made or registered new parameters, each once, in their order."""
-    # The first: a slice of a ModuleList registers the same ones again wherever it is taken.
+    # The first: a slice of a ModuleList registers the same ones again wherever it is taken. But
+    # not what a new module registers while it is made.
     first: dict[int, Registration] = {}
-    for entry in left.account.registrations:
+    for entry in sorted(left.account.registrations, key=lambda entry: entry.built):
         for node in entry.nodes:
             first.setdefault(node, entry)
     found: dict[tuple[str, int], Span] = {}

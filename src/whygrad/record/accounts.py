@@ -104,6 +104,7 @@ class Registration:
     stack: int
     name: str  # of the attribute
     nodes: frozenset[int]  # the parameters that came with it
+    built: bool = False  # by the constructor of a new module, as a part of it
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from whygrad.record.accounts import (
     StepUse,
 )
 from whygrad.record.events import Write
+from whygrad.record.frames import TORCH
 from whygrad.record.looks import is_all_zero
 from whygrad.record.recorder import Recorder
 from whygrad.record.writes import extent, is_leaf, version
@@ -109,7 +110,18 @@ class Ledger:
         nodes = {node for t in tensors if (node := self.recorder.node_of(t)) is not None}
         if nodes:
             stack = self.recorder.frames.stack(frame)
-            self.registrations.append(Registration(stack, name, frozenset(nodes)))
+            built = self._in_constructor(frame)
+            self.registrations.append(Registration(stack, name, frozenset(nodes), built))
+
+    def _in_constructor(self, frame: FrameType | None) -> bool:
+        """Whether torch's code, or the program's nearest to it, is making an object."""
+        while frame is not None:
+            if frame.f_code.co_name == "__init__":
+                return True
+            if self.recorder.frames.kind(frame) < TORCH:
+                return False
+            frame = frame.f_back
+        return False
 
     def leaf(self, tensor: Any) -> Leaf | None:
         known = self.leaves.get(id(tensor))
