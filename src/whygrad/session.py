@@ -43,7 +43,8 @@ class Related:
 
     Roles: `surfaced` (where the program noticed), `via` (a call on the way to the location),
     `cut` (a further cut), `exit`/`return` (where a value left torch and came back),
-    `created`, `written`, `saved` (kept for backward), `freed`, `used`, `operation`, `library`.
+    `created`, `written`, `saved` (kept for backward), `freed`, `used`, `operation`, `library`,
+    `optimizer` (where it is made).
     """
 
     role: str
