@@ -22,11 +22,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "session": set(),
     "settings": set(),
-    "explain": set(),
+    "catalogue": set(),
+    "explain": {"catalogue"},
     "source": {"session"},
-    "record": set(),
+    "record": {"catalogue"},
     "graph": {"record", "source"},
-    "diagnose": {"graph", "record", "source", "session"},
+    "diagnose": {"catalogue", "graph", "record", "source", "session"},
     "report": {"session"},
     "watching": {"_version", "record", "graph", "diagnose", "source", "session", "settings"},
     "answer": {"report", "session"},
@@ -36,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"_version", "commands", "settings"},
     "__init__": {"_version", "api"},
 }
-WITHOUT_TORCH = {"session", "settings", "source", "graph", "diagnose", "report", "explain", "lint"}
+WITHOUT_TORCH = set("session settings source graph diagnose report explain catalogue".split())
 # The command line and `watch()` end where the reader is; no other part may talk.
 MAY_PRINT = {"commands", "report", "__main__", "api"}
 PRIVATE_API = PACKAGE / "record" / "torch_api.py"

@@ -118,7 +118,7 @@ class Watch:
 
     def saw_uncaught(self, error: BaseException) -> None:
         """The program ends with this exception; say so if its cause was out of sight."""
-        if not isinstance(error, RuntimeError):
+        if not isinstance(error, Exception):
             return
         self.watcher.asker.on_uncaught(error)
         explained = any(answered.finding.symptom == "raises" for answered in self._answered)

@@ -86,7 +86,7 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     graph = FlowGraph(recording)
     case = Case(question, graph, Places(recording))
     owners.settle(question, recording, case.places)
-    if question.kind in ("operation-raised", "kept-alive"):
+    if question.kind in ("operation-raised", "call-raised", "warned", "kept-alive"):
         return case
     if question.kind == "health":
         case.roots = question.roots
@@ -112,12 +112,13 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         index = int(no_graph.group(1))
         case.roots = question.roots[index : index + 1] or question.roots
         if case.roots and all(graph.live(node) for node in case.roots):
-            return _inside_backward(case)
+            return _inside_backward(case) or (case if question.complaint is not None else None)
     elif question.kind == "grad-raised" and _INPUT_WITHOUT_GRAD.search(question.error_text):
         # The inputs take the loss's part: why do *they* not require grad?
         case.roots = tuple(node for node in question.targets if not graph.live(node))[:1]
     else:
-        return None
+        case.roots = question.roots
+        return case if question.complaint is not None else None
     _search(case)
     return case
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from whygrad.record import autopsy, census, failures
+from whygrad.record.complaints import Complaints
 from whygrad.record.events import Autopsy, Change, ParameterInfo, Question, QuestionKind
 from whygrad.record.frames import TORCH
 from whygrad.record.health import CLOSE_STEPS, Health
@@ -20,6 +21,20 @@ _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while
 _MAX_FAILURES = 100  # different ones that are looked into
 _RECENT = 16  # backward passes that a question about health looks back on
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
+
+
+class Words(NamedTuple):
+    """A warning: its class and its text."""
+
+    category: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _class_name(error: BaseException | Words) -> str:
+    return error.category if isinstance(error, Words) else type(error).__name__
 
 
 class Asker:
@@ -46,6 +61,8 @@ class Asker:
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
         self._asked = 0
         self._asked_about: set[str] = set()  # error texts
+        self._warned: set[str] = set()  # texts of warnings
+        self.complaints = Complaints(recorder)
         self._silent_checks = 0
         self.repeated: dict[tuple[str, int], int] = {}
         self.early_report: Callable[[], None] = lambda: None
@@ -58,14 +75,15 @@ class Asker:
     # --- failures -----------------------------------------------------------------------------
 
     def on_failure(
-        self, role: Role, args: Any, kwargs: Any, error: BaseException, frame: Any
+        self, role: Role, op: str, args: Any, kwargs: Any, error: BaseException, frame: Any
     ) -> None:
-        """A watched call raised RuntimeError."""
+        """A watched call raised."""
+        self.complaints.noticed(op, args, kwargs, error)
         text = str(error)
         backward = role is Role.BACKWARD or role is Role.GRAD
         refused = failures.is_refused_write(text)
-        if not (backward or refused or failures.INFERENCE in text):
-            return
+        if frame is None or not (backward or refused or failures.INFERENCE in text):
+            return  # it may well be caught; if not, `on_uncaught` will tell
         stack = self.recorder.frames.stack(frame)
         key = (f"{role.name}:{type(error).__name__}:{text[:60]}", stack)
         if key not in self.repeated and len(self.repeated) >= _MAX_FAILURES:
@@ -106,6 +124,7 @@ class Asker:
             autopsy=found,
             changes=changes,
             raised_at=raised_at,
+            complaint=self.complaints.of_error(error, roots, frame) if backward else None,
         )
 
     def _raised_inside(self, error: BaseException) -> int:
@@ -123,7 +142,8 @@ class Asker:
     def on_uncaught(self, error: BaseException) -> None:
         """The program ends with this error, which was raised out of sight.
 
-        Custom Functions do that, and calls from inside of an optimizer's step.
+        Custom Functions do that, calls from inside of an optimizer's step, and all of torch
+        that is written in Python.
         """
         text = str(error)
         if text in self._asked_about:
@@ -136,7 +156,7 @@ class Asker:
             for frame in frames:
                 role, roots = failures.backward_in(frame)
                 if role is not None:
-                    self.on_failure(role, (roots,), None, error, frame.f_back)
+                    self.on_failure(role, "backward", (roots,), None, error, frame.f_back)
                     return
         for frame in reversed(frames if failures.INFERENCE in text else []):
             refused = failures.inference_tensors(tuple(frame.f_locals.values()), None)
@@ -144,6 +164,21 @@ class Asker:
                 stack = self.recorder.frames.stack(frame)
                 self.ask("operation-raised", [], refused, stack, error)
                 return
+        complaint = self.complaints.of_error(error)
+        if complaint is not None and (complaint.message or complaint.failed is not None):
+            complaint.uncaught = True
+            self.ask("call-raised", [], [], complaint.stack, error, complaint=complaint)
+
+    def on_warning(self, warning: Any, frame: Any) -> None:
+        """A warning is about to be shown."""
+        text, category = str(warning.message), warning.category.__name__
+        if len(self._warned) >= _MAX_FAILURES or text[:200] in self._warned:
+            return
+        self._warned.add(text[:200])
+        complaint = self.complaints.of_warning(text, category, frame)
+        if complaint is not None:
+            error = Words(category, text)
+            self.ask("warned", [], [], complaint.stack, error, complaint=complaint)
 
     def ask(
         self,
@@ -151,7 +186,7 @@ class Asker:
         roots: list[Any],
         targets: list[Any],
         stack: int,
-        error: BaseException | None = None,
+        error: BaseException | Words | None = None,
         **details: Any,
     ) -> None:
         recorder = self.recorder
@@ -162,7 +197,7 @@ class Asker:
                 targets=tuple(self._node(tensor) for tensor in targets),
                 stack=stack,
                 step=recorder.step,
-                error_type=type(error).__name__ if error else "",
+                error_type=_class_name(error) if error else "",
                 error_text=str(error) if error else "",
                 parameters=census.take(recorder),
                 **details,

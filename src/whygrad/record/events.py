@@ -174,10 +174,76 @@ class ParameterInfo:
     loaded: bool = False  # its values were loaded, or an earlier optimizer had moved it
 
 
+class Given(NamedTuple):
+    """A tensor that a failing call of torch's was given."""
+
+    name: str  # torch's name for the argument, or its place: "0"
+    node: int
+    shape: tuple[int, ...] | None
+    dtype: str  # "float32"
+    layout: str  # "strided"
+    device: str  # "cpu"
+    requires_grad: bool
+    leaf: bool
+
+
+class Made(NamedTuple):
+    """An object of torch's that took part in a failing call, and where the program made it."""
+
+    kind: str  # optimizer | scheduler | scaler | module | checkpoint | ...
+    type: str  # its class
+    stack: int  # 0 if that was not seen
+
+
+@dataclass(slots=True)
+class Definition:
+    """A custom Function of the program's that took part."""
+
+    name: str
+    methods: dict[str, tuple[str, int]]  # "forward", "backward", ... -> file and first line
+    applied: int = 0  # the stack of its (latest) call
+
+
+@dataclass(slots=True)
+class HookUse:
+    """A hook on gradients that the program has registered."""
+
+    kind: str  # the method that registered it: register_hook, register_full_backward_hook, ...
+    name: str  # the function's own name, "<lambda>" if it has none
+    file: str  # where it is defined
+    line: int
+    stack: int  # where it was registered
+    owner: str = ""  # dotted name of the module, if it is one's
+    node: int | None = None  # of the tensor, if it is one's
+    removed: bool = False
+    removed_at_times: bool = False  # others that the same line registered were removed
+
+
+@dataclass(slots=True)
+class Complaint:
+    """An exception or a warning of torch's, in its own words, and what took part in it."""
+
+    message: str  # its id in the catalogue; empty if it is not known
+    warning: bool
+    stack: int  # innermost own code: of a hook or a custom backward, if torch was running that
+    outer: int  # the line that called torch in the first place
+    calls: tuple[str, ...] = ()  # torch's own functions, from that line on inwards
+    given: list[Given] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)  # plain arguments: use_reentrant -> True
+    made: list[Made] = field(default_factory=list)
+    functions: list[Definition] = field(default_factory=list)
+    hooks: list[HookUse] = field(default_factory=list)
+    failed: int | None = None  # the forward operation whose backward raised
+    failed_function: str = ""  # autograd's own name for it
+    uncaught: bool = False  # it ended the program
+
+
 QuestionKind = Literal[
     "backward-raised",
     "grad-raised",
     "operation-raised",
+    "call-raised",
+    "warned",
     "no-gradient",
     "overwritten",
     "kept-alive",
@@ -207,6 +273,7 @@ class Question:
     account: Account | None = None  # for questions of kind "health"
     traces: list[Trace] = field(default_factory=list)  # of the latest passes that were followed
     sizes: list[Sizes] = field(default_factory=list)  # oldest first
+    complaint: Complaint | None = None
 
 
 @dataclass(slots=True)

@@ -37,8 +37,8 @@ _PLAIN = frozenset([torch.Tensor, torch.nn.Parameter, tuple, list, type(None), f
 # Properties that warn, and so must be read as if the program's own line did it.
 _WARNING = frozenset(["volatile", "_grad"])
 
-# Called with (role, args, kwargs, error, frame) when a watched call raises.
-FailureHandler = Callable[[Role, Any, Any, BaseException, Any], None]
+# Called with (role, op, args, kwargs, error, frame) when a watched call raises.
+FailureHandler = Callable[[Role, str, Any, Any, BaseException, Any], None]
 # Called with (role, args, kwargs, frame) before backward() or grad(), and when it went through.
 BackwardHandler = Callable[[Role, Any, Any, Any], None]
 
@@ -101,7 +101,7 @@ class WatchingMode(TorchFunctionMode):
         except BaseException as error:
             if goes_back:
                 self._came_back(False)
-            self._failed(role, args, kwargs, error, frame)
+            self._failed(role, op, args, kwargs, error, frame)
             hide_callers(error, 1 if look is _FACT else 2)
             if _getframe(1).f_code is _REENTRY:
                 # Our frame stays in, to mark those of torch, but without the arguments.
@@ -152,11 +152,11 @@ class WatchingMode(TorchFunctionMode):
                 recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
             self.on_backward(role, args, kwargs, frame)
 
-    def _failed(self, role: Role, args: Any, kwargs: Any, error: BaseException, frame: Any) -> None:
+    def _failed(self, role: Role, op: str, args: Any, kwargs: Any, error: Any, frame: Any) -> None:
         try:
-            if isinstance(error, RuntimeError) and frame is not None and not self.quiet:
+            if isinstance(error, Exception) and not self.quiet:
                 with _unseen():
-                    self.on_failure(role, args, kwargs, error, frame)
+                    self.on_failure(role, op, args, kwargs, error, frame)
         except Exception as fault:
             self.recorder.fault(fault)
 

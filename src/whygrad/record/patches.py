@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -303,6 +304,22 @@ def watch_threads(
             leave()
 
     patches.set(threading.Thread, "_bootstrap_inner", imitate(patched_bootstrap, bootstrap))
+
+
+def watch_warnings(
+    patches: Patches, recorder: Recorder, warned: Callable[[Any, FrameType], None]
+) -> None:
+    """Warnings that are shown, or collected in place of being shown, pass through here."""
+    show = getattr(warnings, "_showwarnmsg", None)
+    if show is None:
+        return
+
+    def patched_show(message: Any) -> None:
+        frame = sys._getframe(1)
+        _note(recorder, lambda: warned(message, frame))
+        show(message)
+
+    patches.set(warnings, "_showwarnmsg", imitate(patched_show, show))
 
 
 def around_record_function(

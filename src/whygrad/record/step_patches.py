@@ -16,16 +16,18 @@ from whygrad.record import torch_api
 from whygrad.record.frames import TORCH, hide_callers, plain_relay
 from whygrad.record.ledger import Ledger, parameters_of
 from whygrad.record.looks import is_all_zero
+from whygrad.record.makers import Makers
 from whygrad.record.patches import Patches, imitate, stand_in
 from whygrad.record.recorder import Recorder
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 
 
-def install(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
+def install(patches: Patches, recorder: Recorder, ledger: Ledger, makers: Makers) -> None:
     """What is rare and costs nothing in a step."""
-    _optimizers(patches, recorder, ledger)
-    _scalers(patches, recorder, ledger)
+    _optimizers(patches, recorder, ledger, makers)
+    _scalers(patches, recorder, ledger, makers)
+    makers.install(patches)
     recorder.when_read = lambda tensor: ledger.read(tensor) if ledger.active else None
     recorder.when_set = lambda tensor, frame: (
         ledger.assigned(tensor, frame) if ledger.active else None
@@ -58,8 +60,9 @@ def hooks(recorder: Recorder, ledger: Ledger) -> list[Any]:
     ]
 
 
-def _optimizers(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
+def _optimizers(patches: Patches, recorder: Recorder, ledger: Ledger, makers: Makers) -> None:
     def made(args: tuple[Any, ...], kwargs: Any, result: Any, frame: FrameType) -> None:
+        makers.note(args[0], frame)
         ledger.made(args[0], frame)
 
     owner = torch.optim.Optimizer
@@ -99,10 +102,11 @@ def _schedulers(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
             patches.set(kind, "step", stand_in(recorder, vars(kind)["step"], after=stepped))
 
 
-def _scalers(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
+def _scalers(patches: Patches, recorder: Recorder, ledger: Ledger, makers: Makers) -> None:
     kind = torch.amp.GradScaler
 
     def made(args: tuple[Any, ...], kwargs: Any, result: Any, frame: FrameType) -> None:
+        makers.note(args[0], frame)
         ledger.scaled = ledger.scaled or bool(args[0].is_enabled())
 
     patches.set(kind, "__init__", stand_in(recorder, kind.__init__, after=made))

@@ -51,7 +51,9 @@ class Watcher:
     def start(self) -> None:
         patches.install(self._patches, self.recorder, self.current_mode, self.asker.forget)
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
-        step_patches.install(self._patches, self.recorder, self.asker.health.ledger)
+        makers = self.asker.complaints.makers
+        step_patches.install(self._patches, self.recorder, self.asker.health.ledger, makers)
+        patches.watch_warnings(self._patches, self.recorder, self.asker.on_warning)
         self._watch_steps()
         self._keep_ledger()
         self.asker.health.ledger.switched = self._keep_ledger
