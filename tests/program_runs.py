@@ -29,6 +29,10 @@ class Run:
         """The findings that a reader must act on, most important first."""
         return [f for f in self.report["findings"] if f["severity"] != "info"]
 
+    def told(self, code: str) -> list[dict[str, Any]]:
+        """The same, or the notes of a code that gives nothing else."""
+        return self.judged or [f for f in self.report["findings"] if f["code"] == code]
+
 
 def run_as_typed(program: Path, *, watched: bool) -> Run:
     """`python program` or `python -m whygrad run program`, in a process of its own."""
@@ -60,7 +64,7 @@ class ForkServer:
             text=True,
         )
 
-    def run(self, program: Path, *, watched: bool) -> Run:
+    def run(self, program: Path, *, watched: bool, verbose: bool = False) -> Run:
         with tempfile.TemporaryDirectory() as scratch:
             stdout, stderr, report = (Path(scratch, name) for name in ("out", "err", "json"))
             request = {
@@ -69,7 +73,7 @@ class ForkServer:
                 "stdout": str(stdout),
                 "stderr": str(stderr),
                 "watched": watched,
-                "options": ["--json", str(report)],
+                "options": ["--json", str(report), *(["--verbose"] if verbose else [])],
             }
             exit_code = self._ask(json.dumps(request))
             return Run(exit_code, stdout.read_text(), stderr.read_text(), _read(report))

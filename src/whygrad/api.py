@@ -21,7 +21,8 @@ class watch:
     """Watch the code in a `with` block, or each call of a decorated function.
 
     Findings are in `findings`, and are shown on stderr when the block ends or raises unless
-    `quiet` is set. What the code computes does not change.
+    `quiet` is set. What the code computes does not change, unless `eager` is set: then functions
+    under `torch.compile` run eagerly, so that the calls in them are seen.
     """
 
     def __init__(
@@ -31,10 +32,14 @@ class watch:
         select: list[str] | None = None,
         ignore: list[str] | None = None,
         max_operations: int = 100_000,
+        eager: bool = False,
     ) -> None:
         self.quiet = quiet
         self._settings = Settings(
-            select=list(select or []), ignore=list(ignore or []), max_operations=max_operations
+            select=list(select or []),
+            ignore=list(ignore or []),
+            max_operations=max_operations,
+            eager=eager,
         )
         self._watch: Watch | None = None
         self._nested = False

@@ -27,6 +27,7 @@ class Settings:
     json: str | None = None
     save: str | None = None
     max_operations: int = 100_000  # the bound of the record
+    eager: bool = False  # run compiled functions eagerly, to see inside them
     watch_step: list[int] = field(default_factory=list)  # steps to follow closely
 
 
@@ -53,6 +54,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "strict": (_is_flag, "true or false"),
     "quiet": (_is_flag, "true or false"),
     "verbose": (_is_flag, "true or false"),
+    "eager": (_is_flag, "true or false"),
     "max-operations": (_is_count, "a positive whole number"),
     "watch-step": (_is_steps, "a list of positive whole numbers"),
 }

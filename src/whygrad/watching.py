@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from whygrad import catalogue
 from whygrad._version import __version__
+from whygrad.diagnose import compiled
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.engine import diagnose, rank
 from whygrad.diagnose.truth import parameter_states
@@ -31,6 +33,7 @@ from whygrad.source.spans import source_lines
 
 _CONTEXT_LINES = 3
 _MAX_GRAPH_NODES = 5_000
+_OUTCOMES = ("no-gradient", "backward-raised")  # questions about what a warning foretold
 _INPUTS = Event._fields.index("inputs")
 
 active: list[Watch] = []  # the watches that are on, innermost last
@@ -61,7 +64,10 @@ class Watch:
         self.settings = settings or Settings()
         self.on_finding = on_finding
         self.watcher = Watcher(
-            self._answer, self.settings.max_operations, frozenset(self.settings.watch_step)
+            self._answer,
+            self.settings.max_operations,
+            frozenset(self.settings.watch_step),
+            self.settings.eager,
         )
         self.watcher.asker.early_report = self._report_early
         self._answered: list[Answered] = []
@@ -122,12 +128,19 @@ class Watch:
             return
         self.watcher.asker.on_uncaught(error)
         explained = any(answered.finding.symptom == "raises" for answered in self._answered)
-        if "grad" not in str(error) or explained:
+        message = catalogue.find(str(error), type(error).__name__)
+        if explained or (message is None and "grad" not in str(error)):
             return
+        if message in catalogue.python_symptoms():
+            return  # Python's own words: no gradient has to do with them
         note = f"no cause was found for {type(error).__name__}: {str(error).splitlines()[0]}"
+        if message is not None:
+            note += f"; `whygrad explain {message.id}` lists the likely ones"
         if self.watcher.resting:
             step = self.watcher.recorder.step
             note += f" (step {step} was not recorded: run again with --watch-step {step})"
+        if compiled.calls(self.watcher.recorder.recording()):
+            note += " (compiled functions ran unseen: run again with --eager)"
         self._unanswered.append(note)
 
     def session(
@@ -185,6 +198,16 @@ class Watch:
     def _notes(self) -> list[str]:
         recorder = self.watcher.recorder
         notes = [*self._unanswered, *recorder.faults]
+        if recorder.gate.crowded:
+            notes.append(
+                "several threads train at the same time: gradients and steps were not looked at, "
+                "so only what raised was explained"
+            )
+        if self.watcher.asker.blind:
+            notes.append(
+                "a compiled function runs backward() or an optimizer's step: what fails in silence "
+                "was not looked for (whygrad run --eager does)"
+            )
         if recorder.base:
             notes.append(
                 f"the record holds the last {len(recorder.events)} operations; "
@@ -198,7 +221,7 @@ class Watch:
         began = time.perf_counter()
         try:
             recording = self.watcher.recorder.recording()
-            found, case = diagnose(recording, question)
+            found, case = diagnose(recording, question, self.watcher.recorder.fault)
             findings = [finding for finding in found if self._wanted(finding)]
             nodes = {info.name: info.node for info in question.parameters}
             for finding in findings:
@@ -219,8 +242,21 @@ class Watch:
                 place.file,
                 place.line,
             ):
+                if other.severity == "info" != finding.severity:
+                    self._answered.remove(known)  # a notice first, and then the matter itself
+                    break
+                if other.symptom == "warns" and question.kind in _OUTCOMES and not known.missing:
+                    self._answered.remove(known)  # now it is known what came of it
+                    finding.symptom = "warns" if finding.symptom == "silent" else "raises"
+                    break
+                if other.symptom == "silent" and finding.symptom == "raises":
+                    known.finding = finding  # what would have been wrong did not even get through
+                    return
                 # Health is asked about again; that is no second time.
-                other.count += question.kind != "health"
+                if finding.severity == "error" and other.severity != "error":
+                    known.finding, known.shown = finding, False  # a warning, and then it raised
+                else:
+                    other.count += question.kind != "health"
                 return
         targets = set(question.targets) if question.kind == "no-gradient" else set()
         missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}

@@ -13,6 +13,7 @@ import sys
 import warnings
 
 import torch
+import torch.distributed
 
 
 def gradient_of(expression: str, variables: dict) -> str:
@@ -34,6 +35,8 @@ def outcome(path: str, parameters: list[str], strict: bool) -> dict:
             raised, parameters = f"{type(error).__name__}: {error}", []
         finally:
             torch.set_grad_enabled(True)
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
     return {
         "raised": raised,
         "warned": [f"{warning.category.__name__}: {warning.message}" for warning in caught],

@@ -81,13 +81,17 @@ def test_a_reader_that_has_left_is_no_error(code):
     program = (
         "import argparse, sys\n"
         "from whygrad.commands import explain\n"
-        f"sys.exit(explain.run(argparse.Namespace(code={code or None!r})))\n"
+        f"sys.exit(explain.run(argparse.Namespace(code={[code] if code else []!r})))\n"
     )
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
         finished = subprocess.run(
-            [sys.executable, "-c", program], stdout=closed, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     assert finished.stderr == ""
     assert finished.returncode == 0

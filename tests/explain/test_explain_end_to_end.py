@@ -25,8 +25,9 @@ def run(programs: ForkServer, tmp_path: Path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.code)
 def test_the_failing_example_is_diagnosed(page: explain.Page, run) -> None:
     outcome = run(page.failing)
-    assert outcome.judged, outcome.stderr
-    first = outcome.judged[0]
+    found = outcome.told(page.code)
+    assert found, outcome.stderr
+    first = found[0]
     lines = page.failing.splitlines()
     assert first["code"] == page.code
     assert Path(first["location"]["file"]).name == "example.py"
@@ -46,7 +47,7 @@ def test_nothing_is_found_in_the_fixed_example(page: explain.Page, run) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.code)
 def test_the_examples_differ_where_the_finding_points(page: explain.Page, run) -> None:
     """The named line is one that the fixed program does not have."""
-    named = run(page.failing).judged[0]["location"]
+    named = run(page.failing).told(page.code)[0]["location"]
     span = page.failing.splitlines()[named["line"] - 1 : named["end_line"]]
     fixed = page.fixed.splitlines()
     assert any(line not in fixed for line in span)

@@ -40,11 +40,13 @@ class Message:
     fix: str = ""  # what to do, imperative, lowercase
     deliberate: str = ""  # what to do if it is wanted
     severity: str = ""  # of a warning: "warning" if results are wrong, "info" if it is a notice
-    torch: str = ""  # versions with this wording, where that is not all of them
+    torch: str = ""  # versions that have it, where that is not all from 2.6 on
+    wordings: tuple[tuple[str, str], ...] = ()  # versions that word it differently, and how
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile(self.regex)
+        others = "".join(rf"|\A{re.escape(text)}" for _, text in self.wordings)
+        return re.compile(self.regex + others)
 
     @property
     def is_warning(self) -> bool:
@@ -65,12 +67,19 @@ def messages() -> tuple[Message, ...]:
 
 def _message(group: str, entry: dict[str, Any]) -> Message:
     listed: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("codes", "causes")}
-    return Message(group=group, **entry | listed)
+    wordings = tuple((other["torch"], other["text"]) for other in entry.get("wordings", ()))
+    return Message(group=group, **entry | listed | {"wordings": wordings})
 
 
 @cache
 def by_id(name: str) -> Message | None:
     return next((message for message in messages() if message.id == name), None)
+
+
+@cache
+def python_symptoms() -> tuple[Message, ...]:
+    """Messages of Python's own, which tell of gradients only if a missing one is behind them."""
+    return tuple(message for message in messages() if message.group == "python-symptom")
 
 
 def find(text: str, exception: str = "") -> Message | None:

@@ -73,6 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", default=None, help="leave nothing out"
     )
     parser.add_argument(
+        "--eager",
+        action=argparse.BooleanOptionalAction,
+        help="run torch.compile'd functions eagerly, to see inside them",
+    )
+    parser.add_argument(
         "--watch-step",
         metavar="N",
         type=_positive,

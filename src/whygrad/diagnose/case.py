@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from whygrad.diagnose.absences import Absence
 from whygrad.graph.flow import FlowGraph
 from whygrad.graph.lifetime import Lifetime, Meeting
 from whygrad.graph.places import Places
@@ -30,7 +31,9 @@ class Case:
     unreached: bool = False  # no trainable leaf lies behind the root at all
     lifetime: Lifetime | None = None  # for questions about what autograd kept
     meeting: Meeting | None = None  # with an earlier pass over a part of the same graph
+    absence: Absence | None = None  # a gradient that was not there, which Python tripped over
     awaiting: set[int] = field(default_factory=set)  # a loss of theirs was never gone back from
+    spoken: str = ""  # what the root is called, where that is not what backward() starts from
 
     @property
     def raises(self) -> bool:
@@ -98,6 +101,8 @@ class Case:
     @property
     def root_name(self) -> str:
         """The variable on which backward() was called."""
+        if self.spoken:
+            return self.spoken
         surface = self.surface
         text = None
         if surface is not None and self.question.kind == "asked":

@@ -15,6 +15,7 @@ from whygrad.session import Finding, Fix, Related, Severity
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import callee_name, receiver_text
 
+_HISTORY_EXPECTED = "requires-grad-off"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -41,6 +42,13 @@ def said(case: Case, code: str) -> Said | None:
     if complaint is None or message is None or message.told_by != code:
         return None
     return read(case, message, complaint)
+
+
+def without_history(case: Case) -> int | None:
+    """The tensor that was expected to have a history and has none, if torch says that."""
+    found = said(case, _HISTORY_EXPECTED)
+    given = found.complaint.given if found is not None else []
+    return next((g.node for g in given if not g.requires_grad), None)
 
 
 def read(case: Case, message: Message, complaint: Complaint) -> Said | None:

@@ -8,21 +8,32 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from whygrad.diagnose import missing, owners, replaced, rules
+from whygrad.diagnose import (
+    absences,
+    checking,
+    compiled,
+    complaints,
+    following,
+    missing,
+    owners,
+    replaced,
+    rules,
+)
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.searching import search
 from whygrad.graph.consumers import Consumers
 from whygrad.graph.flow import FlowGraph
 from whygrad.graph.lifetime import Lifetime
-from whygrad.graph.links import Linker
 from whygrad.graph.places import Places
-from whygrad.graph.separate import separations
+from whygrad.record.accounts import PassUse
 from whygrad.record.events import Autopsy, Question, Recording
 from whygrad.session import Finding
 
 Rule = Callable[[Case], Iterator[Finding]]
 
+_NOTHING_TO_UNSCALE = "amp-no-inf-checks"
+_CUT_IN_CHECKPOINT = "none of output has requires_grad=True"
 _NO_GRAPH = re.compile(r"element (\d+) of (?:the )?(?:tensors|variables) does not require grad")
-_INPUT_WITHOUT_GRAD = re.compile(r"One of the differentiated Tensors does not require grad")
 
 # Of what is silent: mistakes that make others look like mistakes come first, and what may well
 # be meant comes last.
@@ -36,6 +47,7 @@ _ORDER = {
     "frozen-parameters": 2,
     "scheduler-before-optimizer": 3,
 }
+_BEHIND_NOTICES = ("scheduler-before-optimizer", "step-missing", "backward-missing")
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -49,15 +61,28 @@ def all_rules() -> dict[str, Rule]:
     return found
 
 
-def diagnose(recording: Recording, question: Question) -> tuple[list[Finding], Case | None]:
+def diagnose(
+    recording: Recording, question: Question, fault: Callable[[Exception], None] | None = None
+) -> tuple[list[Finding], Case | None]:
     """The findings that answer a question, most important first, and the case they rest on.
 
-    No findings: nothing is certain. No case: no rule can answer such a question.
+    No findings: nothing is certain. No case: no rule can answer such a question. With `fault` to
+    tell of a mistake in one of the rules, the others' findings are not lost.
     """
     case = build_case(recording, question)
     if case is None:
         return [], None
-    return rank([finding for rule in all_rules().values() for finding in rule(case)]), case
+    found: list[Finding] = []
+    for rule in all_rules().values():
+        try:
+            found += rule(case)
+        except Exception as error:
+            if fault is None:
+                raise
+            fault(error)
+    found += following.after(case, found)
+    compiled.mention(recording, found)
+    return rank(found), case
 
 
 def rank(findings: list[Finding]) -> list[Finding]:
@@ -73,7 +98,29 @@ def rank(findings: list[Finding]) -> list[Finding]:
         known.count += finding.count
         known.parameters += [n for n in finding.parameters if n not in known.parameters]
         known.first_step = min(known.first_step, finding.first_step)
-    return list(merged.values())
+    return _without_echoes(_without_notices(list(merged.values())))
+
+
+def _without_echoes(findings: list[Finding]) -> list[Finding]:
+    """What was silent at first, and raised in the end, is one defect."""
+    raised = [f for f in findings if f.symptom == "raises" and f.parameters]
+    return [
+        finding
+        for finding in findings
+        if finding.symptom != "silent"
+        or not any(
+            finding.location == other.location and set(finding.parameters) <= set(other.parameters)
+            for other in raised
+        )
+    ]
+
+
+def _without_notices(findings: list[Finding]) -> list[Finding]:
+    """Torch's word on schedulers is left out where it is known by now what it was about."""
+    notices = [f for f in findings if f.symptom == "warns" and f.code == "step-missing"]
+    others = [f for f in findings if f not in notices]
+    known = any(f.code in _BEHIND_NOTICES and f.severity != "info" for f in others)
+    return others if known else findings
 
 
 def _weight(finding: Finding) -> tuple[int, int, int]:
@@ -86,7 +133,9 @@ def build_case(recording: Recording, question: Question) -> Case | None:
     graph = FlowGraph(recording)
     case = Case(question, graph, Places(recording))
     owners.settle(question, recording, case.places)
-    if question.kind in ("operation-raised", "call-raised", "warned", "kept-alive"):
+    if question.kind == "call-raised":
+        return _with_complaint(case)
+    if question.kind in ("operation-raised", "warned", "kept-alive", "context-changed"):
         return case
     if question.kind == "health":
         case.roots = question.roots
@@ -102,7 +151,7 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         elsewhere = case.awaiting | replaced.replaced_targets(case)
         case.leaves = [target for target in question.targets if target not in elsewhere]
         if case.leaves:
-            _search(case)
+            search(case)
             _leave_out_rehearsals(case)
         return case
     no_graph = _NO_GRAPH.search(question.error_text)
@@ -113,13 +162,12 @@ def build_case(recording: Recording, question: Question) -> Case | None:
         case.roots = question.roots[index : index + 1] or question.roots
         if case.roots and all(graph.live(node) for node in case.roots):
             return _inside_backward(case) or (case if question.complaint is not None else None)
-    elif question.kind == "grad-raised" and _INPUT_WITHOUT_GRAD.search(question.error_text):
-        # The inputs take the loss's part: why do *they* not require grad?
-        case.roots = tuple(node for node in question.targets if not graph.live(node))[:1]
+    elif _CUT_IN_CHECKPOINT in question.error_text:
+        case.roots = question.roots
     else:
         case.roots = question.roots
         return case if question.complaint is not None else None
-    _search(case)
+    search(case)
     return case
 
 
@@ -139,6 +187,43 @@ def _leave_out_rehearsals(case: Case) -> None:
         else:
             kept.append(separation)
     case.separations = kept
+
+
+def _with_complaint(case: Case) -> Case:
+    """Where torch's words, or Python's, are about a gradient or a history that is missing."""
+    absence = absences.find(case)
+    if absence is not None:
+        case.roots = absences.roots(case, absence)
+        if absence.kind == "apart" and not absences.awaits(case, absence):
+            case.leaves = [read.node for read in absence.reads]
+            search(case)
+        case.absence = absences.settle(case, absence)
+        return case
+    without = complaints.without_history(case)
+    if without is not None:
+        case.roots = (without,)
+        search(case)
+    elif _left_without(case):
+        search(case)
+    elif outputs := checking.outputs_without_history(case):
+        case.roots = outputs
+        search(case)
+    return case
+
+
+def _left_without(case: Case) -> bool:
+    """A scaler met an optimizer without any gradient: what kept the latest pass from it?"""
+    complaint = case.question.complaint
+    if complaint is None or complaint.message != _NOTHING_TO_UNSCALE or complaint.history is None:
+        return False
+    passes = [act for act in complaint.history.account.acts if isinstance(act, PassUse)]
+    # What another optimizer has stepped with was not meant for this one.
+    own = [act for act in passes[-1:] if not act.used_by]
+    stacks = {root: act.stack for act in own for root in act.roots}
+    case.question.root_stacks = stacks
+    case.roots = tuple(stacks)
+    case.leaves = [held.node for held in complaint.held if not held.gradient]
+    return bool(case.roots and case.leaves)
 
 
 def _with_lifetime(case: Case, autopsy: Autopsy) -> Case:
@@ -166,34 +251,7 @@ def _inside_backward(case: Case) -> Case | None:
     ]
     if not case.leaves:
         return None
-    _search(case)
+    search(case)
     # The other parameters without a gradient are those that it would have come to later.
     case.separations = [found for found in case.separations if found.first.inside_function]
     return case
-
-
-def _search(case: Case) -> None:
-    """Find leaves and separations; look outside torch only as far as that is needed."""
-    graph = case.graph
-    linker = Linker(graph, case.places)
-    fixed = bool(case.leaves)
-    for numbers in (False, True):
-        while linker.link(graph.ancestors(case.roots), numbers=numbers):
-            pass
-        if not fixed:
-            case.leaves = _leaves(case)
-        if case.leaves:
-            case.separations = separations(graph, case.roots, case.leaves)
-        explained = {target for found in case.separations for target in found.targets}
-        if explained and explained.issuperset(case.leaves):
-            break
-    case.unreached = not case.leaves
-
-
-def _leaves(case: Case) -> list[int]:
-    """Trainable leaves behind the root: those an optimizer holds, or all if it holds none."""
-    behind = case.graph.ancestors(case.roots)
-    leaves = sorted((n for n in behind if case.graph.trainable_leaf(n)), reverse=True)
-    leaves = [n for n in leaves if n not in case.roots]
-    held = {info.node for info in case.question.parameters if info.in_optimizer}
-    return [node for node in leaves if node in held] or leaves

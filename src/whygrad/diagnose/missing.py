@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from whygrad.diagnose import compiled
 from whygrad.diagnose.case import Case
 from whygrad.graph.consumers import Consumers
 from whygrad.record.events import ParameterInfo
@@ -16,6 +17,7 @@ class Missing:
     consumers: Consumers
     unused: list[int]  # by any operation with gradient
     astray: list[int]  # used, but nothing computed from them reaches a root
+    hidden: bool = False  # compiled code ran, which may have used them out of sight
 
 
 def awaiting(case: Case) -> set[int]:
@@ -63,7 +65,9 @@ def unconnected(case: Case) -> Missing | None:
         if (node in case.awaiting or node not in behind) and node not in consumers.differentiated
     ]
     used = [node for node in left if consumers.is_used(node)]
-    return Missing(consumers, [node for node in left if node not in used], used)
+    hidden = bool(compiled.calls(case.graph.recording))
+    astray = [] if hidden else used
+    return Missing(consumers, [node for node in left if node not in used], astray, hidden)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from whygrad.record.events import (
     Source,
 )
 from whygrad.record.ops import (
+    COMPILED,
     DETACHING,
     EXITS,
     GRADIENT,
@@ -25,7 +26,14 @@ from whygrad.record.ops import (
 )
 
 BlockKind = Literal[
-    "detach", "switch", "torch-switch", "exit", "rebuilt", "not-differentiable", "gradient"
+    "detach",
+    "switch",
+    "torch-switch",
+    "exit",
+    "rebuilt",
+    "compiled",
+    "not-differentiable",
+    "gradient",
 ]
 
 # What crossing a block costs when paths are compared. Where several cuts each explain a missing
@@ -37,6 +45,7 @@ COST: dict[BlockKind, float] = {
     "exit": 1.05,
     "switch": 1.1,
     "torch-switch": 1.15,
+    "compiled": 1.15,
     "not-differentiable": 1.2,
     "gradient": 1.5,
 }
@@ -166,7 +175,7 @@ class FlowGraph:
             if not switch.inside_torch:
                 # One place in the source is one cut, however often and from where it is entered.
                 return Block("switch", ("switch", switch.decorated or switch.site), node)
-            if switch.site == event.site:
+            if switch.site == event.site and not switch.checkpoint:
                 return Block("torch-switch", ("torch-switch", event.site), node)
             # else torch runs the program's own code with gradients off: checkpoint()
         return None
@@ -182,6 +191,9 @@ class FlowGraph:
                 return None  # the cut is where the values left
             return Block("rebuilt", ("rebuilt", event.site), node)
         tensors = [i for i in self.inputs(node) if not self.is_exit(i)]
+        if event.op == COMPILED:
+            lost = event.mode == GRAD_ON and any(self._live_value(i) for i in tensors)
+            return Block("compiled", ("compiled", event.site), node) if lost else None
         if self.floating(node):
             lost = event.mode == GRAD_ON and any(self._live_value(i) for i in tensors)
             without_derivative = lost or event.op in NEVER_DIFFERENTIABLE

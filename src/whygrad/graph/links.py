@@ -46,6 +46,14 @@ class Linker:
                 count += len(exits)
         return count
 
+    def leads_to(self, stack: int, spans: tuple[Span, ...]) -> bool:
+        """Whether a value that was seen at a stack flows into the innermost of some calls."""
+        return bool(spans) and self._flows(stack, self._regions_of(spans))
+
+    def exits_into(self, spans: tuple[Span, ...]) -> list[int]:
+        """Where values left torch that flow into the innermost of some calls, latest first."""
+        return self._exits_for(-1, spans) if spans else []
+
     def _return_spans(self, node: int, numbers: bool) -> tuple[Span, ...]:
         """Where a node was made that may have come back from outside torch, innermost first."""
         event = self.graph.event(node)

@@ -81,7 +81,22 @@ class ScheduleUse:
     order: int = 0
 
 
-Act = PassUse | ClearUse | StepUse | ClipUse | ScheduleUse
+ScalerCall = Literal["scale", "unscale_", "step", "update"]
+
+
+@dataclass(slots=True)
+class ScalerUse:
+    """A call of an enabled gradient scaler that went through. Its step() comes after the
+    optimizer's own, which has the same `stack`; there is none if the step was skipped."""
+
+    call: ScalerCall
+    stack: int
+    optimizer: int = -1  # number of the optimizer that it was given
+    scaled: frozenset[int] = frozenset()  # nodes of the scaled losses
+    order: int = 0
+
+
+Act = PassUse | ClearUse | StepUse | ClipUse | ScheduleUse | ScalerUse
 
 
 @dataclass(slots=True)
@@ -116,6 +131,8 @@ class Account:
     registrations: list[Registration] = field(default_factory=list)
     written: frozenset[int] = frozenset()  # parameters that the program itself changed in place
     by_hand: list[StepUse] = field(default_factory=list)  # updates of the program's own writing
+    # Parameters to which the program has assigned a gradient with other strides -> where.
+    laid_out: dict[int, int] = field(default_factory=dict)
     scaled: bool = False  # a gradient scaler is in use: steps may be skipped on purpose
     complete: bool = True  # nothing was left out since the program's start
     final: bool = False  # the program has ended

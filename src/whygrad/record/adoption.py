@@ -41,11 +41,11 @@ def adopt(
 ) -> int:
     """Make an event for the unseen call behind a tensor; `inner` is what ran inside of it."""
     function = tensor.grad_fn
-    if torch_api.is_custom(function):
+    if torch_api.is_custom(function) and not torch_api.is_compiled(function):
         recorder.heed_backward()
     # A checkpoint computes again what ran inside: gradient passes there, and nowhere else.
     recomputed = inner is not None and torch_api.is_checkpoint(function)
-    inputs = [] if recomputed else _inputs_of(recorder, function)
+    inputs = [] if recomputed else inputs_of(recorder, function)
     if inner is not None:
         inputs.append(inner)
     name = _name_of(function)
@@ -64,13 +64,18 @@ def adopt(
             False,
         )
     )
+    remember(recorder, function, node)
+    recorder.tensors.put(tensor, node, True)
+    return node
+
+
+def remember(recorder: Recorder, function: Any, node: int) -> None:
+    """This autograd node is that node of the record."""
     sequence = torch_api.node_sequence(function)
     if sequence >= 0:
         recorder.adopted[sequence] = node
         if len(recorder.adopted) > _MAX_ADOPTED:
             del recorder.adopted[next(iter(recorder.adopted))]
-    recorder.tensors.put(tensor, node, True)
-    return node
 
 
 def _call_site(recorder: Recorder, name: str, inner: int | None) -> int | None:
@@ -92,7 +97,7 @@ def _name_of(function: Any) -> str:
     return str(name).removeprefix("torch::autograd::").removesuffix("Backward")
 
 
-def _inputs_of(recorder: Recorder, function: Any) -> list[int]:
+def inputs_of(recorder: Recorder, function: Any) -> list[int]:
     """Nodes that feed an autograd node, through unseen nodes in between."""
     found: list[int] = []
     waiting: list[Any] = [function]

@@ -6,20 +6,35 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from whygrad.record import autopsy, census, failures
+from whygrad import catalogue
+from whygrad.record import autopsy, census, failures, functions, torch_api
+from whygrad.record.absences import Absences
 from whygrad.record.complaints import Complaints
-from whygrad.record.events import Autopsy, Change, ParameterInfo, Question, QuestionKind
+from whygrad.record.events import (
+    Autopsy,
+    Change,
+    Complaint,
+    History,
+    HookUse,
+    ParameterInfo,
+    Question,
+    QuestionKind,
+)
 from whygrad.record.frames import TORCH
 from whygrad.record.health import CLOSE_STEPS, Health
 from whygrad.record.keepers import Keepers
 from whygrad.record.ops import Role
+from whygrad.record.probe import living_values
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import OptimizerState, Timeline, is_silent
 
 CLOSE_CHECKS = 32  # backward calls looked at closely while something writes behind their back
+_LAID_OUT_ANEW = "ddp-grad-strides"
+_NOT_REDUCED = "ddp-unused-parameters"
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
 _MAX_FAILURES = 100  # different ones that are looked into
 _RECENT = 16  # backward passes that a question about health looks back on
+_OF_VALUES = "nan-gradient"  # messages for which the numbers in tensors matter
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
 
 
@@ -31,6 +46,10 @@ class Words(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+
+def _is(ref: Any, tensor: Any) -> bool:
+    return torch_api.alive(ref) is tensor
 
 
 def _class_name(error: BaseException | Words) -> str:
@@ -61,10 +80,16 @@ class Asker:
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
         self._asked = 0
         self._asked_about: set[str] = set()  # error texts
+        self._unexplained: tuple[str, Question] | None = None  # asked only if nobody catches it
         self._warned: set[str] = set()  # texts of warnings
         self.complaints = Complaints(recorder)
-        self._silent_checks = 0
+        self.complaints.hooks.held = lambda: self.health.ledger.held_nodes
+        self.absences = Absences(recorder)
+        recorder.when_absent, recorder.when_left_out = self._on_absent, self._on_left_out
+        self._silent_checks = self._context_checks = 0
+        self._overwritten: Autopsy | None = None  # what the pass under way needs, behind its back
         self.repeated: dict[tuple[str, int], int] = {}
+        self.blind = False  # training went on out of sight: silence means nothing
         self.early_report: Callable[[], None] = lambda: None
 
     @property
@@ -106,6 +131,8 @@ class Asker:
                 # A checkpoint that computes again has a backward() of its own inside this one.
                 inner = failures.inner_roots(error)
                 found = autopsy.examine(self.recorder, self.timeline, [*roots, *inner], text)
+            elif not catalogue.find(text, type(error).__name__):
+                found = self._overwritten  # which explains whatever it stumbled over
             if refused:
                 raised_at = self._raised_inside(error)
         elif refused:
@@ -114,8 +141,9 @@ class Asker:
             changes = [change for tensor in targets for change in memory.writes_to(tensor)]
         else:
             targets = failures.inference_tensors(args, kwargs)
-        self._asked_about.add(text)
-        self.ask(
+        told = backward or refused
+        complaint = self.complaints.of_error(error, roots, frame) if told else None
+        question = self._question(
             kind,
             roots,
             targets,
@@ -124,8 +152,14 @@ class Asker:
             autopsy=found,
             changes=changes,
             raised_at=raised_at,
-            complaint=self.complaints.of_error(error, roots, frame) if backward else None,
+            complaint=complaint,
+            passes=list(self.timeline.passes)[-_RECENT:] if backward else [],
         )
+        if backward and found is None and complaint is not None and not complaint.message:
+            self._unexplained = text, question  # programs that run out of memory may try again
+            return
+        self._asked_about.add(text)
+        self.answer(question)
 
     def _raised_inside(self, error: BaseException) -> int:
         """The stack of the program's own code, inside of torch's, that raised: a hook."""
@@ -148,6 +182,10 @@ class Asker:
         text = str(error)
         if text in self._asked_about:
             return
+        unexplained, question = self._unexplained or ("", None)
+        if question is not None and unexplained == text:
+            self.answer(question)
+            return
         trace, frames = error.__traceback__, []
         while trace is not None:
             frames.append(trace.tb_frame)
@@ -167,7 +205,13 @@ class Asker:
         complaint = self.complaints.of_error(error)
         if complaint is not None and (complaint.message or complaint.failed is not None):
             complaint.uncaught = True
-            self.ask("call-raised", [], [], complaint.stack, error, complaint=complaint)
+            details: dict[str, Any] = {"complaint": complaint}
+            if catalogue.by_id(complaint.message) in catalogue.python_symptoms():
+                complaint.absent = self.absences.latest()
+                details["root_stacks"] = self.roots_since(0)
+            elif complaint.message == _NOT_REDUCED:
+                details["root_stacks"] = self.roots_since(self.backward_count - 1)
+            self.ask("call-raised", [], [], complaint.stack, error, **details)
 
     def on_warning(self, warning: Any, frame: Any) -> None:
         """A warning is about to be shown."""
@@ -180,6 +224,24 @@ class Asker:
             error = Words(category, text)
             self.ask("warned", [], [], complaint.stack, error, complaint=complaint)
 
+    def _on_absent(self, tensor: Any, frame: Any) -> None:
+        """The program has read a gradient and found None.
+
+        Torch warns of those that will never come, but not in every place, and a filter may keep
+        the warning from being seen.
+        """
+        if self.absences.read(tensor, frame):
+            complaint, text = self.complaints.of_missing_gradient(tensor, frame)
+            error = Words("UserWarning", text)
+            self.ask("warned", [], [], complaint.stack, error, complaint=complaint)
+
+    def _on_left_out(self, args: Any, kwargs: Any, result: Any, frame: Any) -> None:
+        """torch.autograd.grad() gave None for some inputs, as it was allowed to."""
+        kwargs = kwargs or {}
+        inputs = failures.tensors(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        roots = [self._node(root) for root in failures.roots_of(Role.GRAD, args, kwargs)]
+        self.absences.left_out(inputs, result, roots, frame)
+
     def ask(
         self,
         kind: QuestionKind,
@@ -189,26 +251,72 @@ class Asker:
         error: BaseException | Words | None = None,
         **details: Any,
     ) -> None:
+        self.answer(self._question(kind, roots, targets, stack, error, **details))
+
+    def _question(
+        self,
+        kind: QuestionKind,
+        roots: list[Any],
+        targets: list[Any],
+        stack: int,
+        error: BaseException | Words | None,
+        **details: Any,
+    ) -> Question:
         recorder = self.recorder
-        self.answer(
-            Question(
-                kind=kind,
-                roots=tuple(self._node(tensor) for tensor in roots),
-                targets=tuple(self._node(tensor) for tensor in targets),
-                stack=stack,
-                step=recorder.step,
-                error_type=_class_name(error) if error else "",
-                error_text=str(error) if error else "",
-                parameters=census.take(recorder),
-                **details,
-            )
+        if details.get("complaint") is not None:
+            self._tell_history(details["complaint"])
+        return Question(
+            kind=kind,
+            roots=tuple(self._node(tensor) for tensor in roots),
+            targets=tuple(self._node(tensor) for tensor in targets),
+            stack=stack,
+            step=recorder.step,
+            error_type=_class_name(error) if error else "",
+            error_text=str(error) if error else "",
+            parameters=[] if recorder.gate.crowded else census.take(recorder),
+            **details,
         )
+
+    def _tell_history(self, complaint: Complaint) -> None:
+        health, message = self.health, catalogue.by_id(complaint.message)
+        failed = [health.failed] if health.failed is not None else []
+        complaint.history = History(
+            account=health.ledger.account(),
+            scaling=list(health.ledger.scaling),
+            traces=[*health.traces, *failed],
+            sizes=list(health.sizes),
+            writes=self._writes_into(holding.node for holding in complaint.held),
+            converted=self._converted(),
+        )
+        if message is not None and message.told_by == _OF_VALUES and not complaint.warning:
+            with torch_api.without_torch_function():
+                complaint.history.values = living_values(self.recorder)
+
+    def _converted(self) -> dict[int, int]:
+        wrapped = [made.born for _, made in self.complaints.makers.replicas()]
+        converted = self.recorder.writes.converted if wrapped else {}
+        return {node: stack for node, (time, stack) in converted.items() if time >= min(wrapped)}
 
     def _node(self, tensor: Any) -> int:
         node = self.recorder.node_of(tensor)
         return self.recorder.source(tensor, None) if node is None else node
 
     # --- silence ------------------------------------------------------------------------------
+
+    def training_state(self) -> list[Any]:
+        """Something by which to tell whether backward() or a step ran out of sight."""
+        state: list[Any] = []
+        for optimizer in list(self.health.ledger.optimizers):
+            for group in optimizer.param_groups:
+                for parameter in group["params"][:1]:
+                    gradient = parameter.grad
+                    version = None if gradient is None else gradient._version
+                    state.append((parameter._version, id(gradient), version))
+        return state
+
+    def trained_out_of_sight(self) -> None:
+        """A compiled region ran backward() or an optimizer's step."""
+        self.blind = True
 
     def on_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
         """backward() or grad() went through: remember where it started from."""
@@ -217,22 +325,41 @@ class Asker:
         if role is Role.BACKWARD:
             self.backward_count += 1
         self.timeline.went_back(role, roots, stack, args, kwargs, self.backward_count)
-        if role is Role.BACKWARD:
-            self.health.went_back(self.backward_count, roots, stack)
-        if role is Role.BACKWARD and not self.has_optimizer:
-            self._check_without_optimizer(roots, stack)
+        with self.recorder.gate.look() as clear:
+            if role is Role.BACKWARD and clear:
+                self.health.went_back(self.backward_count, roots, stack)
+                if not self.has_optimizer:
+                    self._check_without_optimizer(roots, stack)
+                if self.backward_count <= CLOSE_STEPS:
+                    self._look_at_replicas()
+
+    def _look_at_replicas(self) -> None:
+        told = self.complaints.of_needless_search()
+        if told is not None:
+            complaint, error = told[0], Words("UserWarning", told[1])
+            self.ask("warned", [], [], complaint.stack, error, complaint=complaint)
 
     def before_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
         """backward() or grad() is about to run."""
-        roots = failures.roots_of(role, args, kwargs)
-        if self.recorder.last_silent >= 0:
-            self._look_for_silent_writes(roots, frame)
-        if role is Role.BACKWARD:
-            self.health.before_backward(roots)
+        self.recorder.gate.enter()
+        with self.recorder.gate.look() as clear:
+            if not clear:
+                return
+            roots = failures.roots_of(role, args, kwargs)
+            self._overwritten = None
+            if self.recorder.last_silent >= 0:
+                self._look_for_silent_writes(roots, frame)
+            if self.recorder.code_in_backward and self.recorder.writes.log:
+                self._look_at_contexts(roots, frame)
+            if role is Role.BACKWARD:
+                self.health.before_backward(roots)
 
     def after_backward(self, went_through: bool) -> None:
         """backward() or grad() has ended."""
-        self.health.after_backward(went_through)
+        try:
+            self.health.after_backward(went_through)
+        finally:
+            self.recorder.gate.leave()
 
     def _look_for_silent_writes(self, roots: list[Any], frame: Any) -> None:
         """Is what a backward() needs still what it was?
@@ -244,15 +371,28 @@ class Asker:
         if checks > CLOSE_CHECKS and checks & (checks - 1):
             return
         found = autopsy.examine_silently_written(self.recorder, self.timeline, roots)
+        self._overwritten = found
         if found is not None and self._asked < _MAX_ASKED:
             self._asked += 1
             stack = self.recorder.frames.stack(frame)
             self.ask("overwritten", roots, [], stack, autopsy=found)
 
+    def _look_at_contexts(self, roots: list[Any], frame: Any) -> None:
+        """Is what custom Functions keep by themselves still what it was?"""
+        self._context_checks += 1
+        if self._context_checks > CLOSE_CHECKS or self._asked >= _MAX_ASKED:
+            return
+        memory = autopsy.Memory(self.recorder, self.timeline)
+        found = functions.altered(self.recorder, memory, roots)
+        if found:
+            self._asked += 1
+            stack = self.recorder.frames.stack(frame)
+            self.ask("context-changed", roots, [], stack, altered=found)
+
     def _check_without_optimizer(self, roots: tuple[int, ...], stack: int) -> None:
         """No optimizer says what should train: then it is what trains beside it that does."""
         for node, ref in list(self._loose.items()):
-            parameter = ref()
+            parameter = torch_api.alive(ref)
             if parameter is not None and parameter.grad is not None:
                 self.still_without.discard(node)
                 del self._loose[node]
@@ -282,6 +422,8 @@ class Asker:
         stack: int,
         parameters: list[ParameterInfo],
     ) -> None:
+        if self.blind:
+            return
         self.answer(
             Question(
                 kind="no-gradient",
@@ -292,6 +434,7 @@ class Asker:
                 step=self.recorder.step,
                 parameters=parameters,
                 had_gradient=frozenset(self.had_gradient),
+                traces=list(self.health.traces),
             )
         )
 
@@ -305,7 +448,13 @@ class Asker:
         }
 
     def before_step(self, optimizer: Any, frame: Any, closure: bool = False) -> None:
-        """An optimizer is about to step: has each of its parameters ever had a gradient?"""
+        """An optimizer is about to step."""
+        with self.recorder.gate.look() as clear:
+            if clear:
+                self._before_step(optimizer, frame, closure)
+
+    def _before_step(self, optimizer: Any, frame: Any, closure: bool) -> None:
+        """Has each of its parameters ever had a gradient?"""
         state = self.optimizers.get(optimizer)
         if self._loose:
             self.still_without.difference_update(self._loose)
@@ -317,7 +466,9 @@ class Asker:
         groups = optimizer.param_groups
         size = sum(len(group["params"]) for group in groups)
         if size != state.size:
-            known = {id(ref()) for ref in state.pending} if state.size >= 0 else set()
+            known = (
+                {id(torch_api.alive(ref)) for ref in state.pending} if state.size >= 0 else set()
+            )
             state.pending += [
                 weakref.ref(parameter)
                 for group in groups
@@ -348,6 +499,11 @@ class Asker:
 
     def after_step(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
+        with self.recorder.gate.look() as clear:
+            if clear:
+                self._after_step(optimizer)
+
+    def _after_step(self, optimizer: Any) -> None:
         closure = self.health.ledger.in_closure
         self.health.after_step(optimizer)
         state = self.optimizers.get(optimizer) if closure else None
@@ -358,6 +514,8 @@ class Asker:
 
     def _ask_about_health(self, final: bool) -> None:
         """How do the parameters fare? Asked after the first steps, and when something is off."""
+        if self.blind:
+            return
         health, passes = self.health, self.timeline.passes
         roots = self.roots_since(max(self.backward_count - _RECENT, 0))
         parameters = health.census if final else health.take_census()
@@ -375,10 +533,19 @@ class Asker:
                 traces=list(health.traces),
                 sizes=list(health.sizes),
                 changes=self._writes_into(i.node for i in parameters if i.gradient == "zero"),
+                hooks=self._hooks(parameters, final),
             )
         )
         if not final:
             self.early_report()
+
+    def _hooks(self, parameters: list[ParameterInfo], final: bool) -> list[HookUse]:
+        """Hooks that may have to do with gradients of zero, and those that were left behind."""
+        known = self.complaints.hooks
+        found = known.left_behind() if final else []
+        if any(info.gradient == "zero" for info in parameters):
+            found += known.met_by(self.health.traces)
+        return found
 
     def _writes_into(self, nodes: Iterable[int]) -> list[Change]:
         """Where these parameters were last written to."""
@@ -391,7 +558,7 @@ class Asker:
 
     def at_end(self) -> None:
         """The program has ended: what was not certain before is now."""
-        if self.health.ledger.acts:
+        if self.health.ledger.acts and not self.recorder.gate.crowded:
             self._ask_about_health(final=True)
 
     def _look_for_kept_graphs(self, frame: Any) -> None:
@@ -406,16 +573,16 @@ class Asker:
         """Let go of a tensor altogether: torch refuses to swap tensors with weak references."""
         self.recorder.forget(tensor)
         self.health.ledger.forget(tensor)
-        self._loose = {node: ref for node, ref in self._loose.items() if ref() is not tensor}
+        self._loose = {node: ref for node, ref in self._loose.items() if not _is(ref, tensor)}
         for state in list(self.optimizers.values()):
-            if any(ref() is tensor for ref in state.pending):
+            if any(_is(ref, tensor) for ref in state.pending):
                 state.pending, state.size = [], -1  # all are looked at again in the next step
 
     def _check(self, state: OptimizerState, stack: int) -> None:
         recorder = self.recorder
         waiting, missing = [], []
         for ref in state.pending:
-            parameter = ref()
+            parameter = torch_api.alive(ref)
             if parameter is None:
                 continue
             if parameter.grad is None:

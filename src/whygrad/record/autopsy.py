@@ -213,7 +213,7 @@ class Memory:
         tensors = self.recorder.tensors
         found = []
         for key, ref in list(tensors.refs.items()):
-            tensor = ref()
+            tensor = torch_api.alive(ref)
             if not isinstance(tensor, Parameter) or tensor._version != version:
                 continue
             if tuple(tensor.shape) in (shape, shape[::-1]):
@@ -263,10 +263,20 @@ class Memory:
         changes = [Change("call", w.op, w.time, w.stack, w.node) for w in writes]
         return sorted(changes, key=lambda change: change.time)
 
+    def writes_since(self, tensor: Any, time: int) -> list[Change]:
+        """The writes to a tensor's own elements after a time, oldest first."""
+        first, end = extent(tensor)
+        found = [
+            Change("call", w.op, w.time, w.stack, w.node)
+            for w in self._writes(time, storage_of(tensor))
+            if w.address < end and first < w.end
+        ]
+        return found[::-1]
+
     def _known_leaves(self) -> Iterator[tuple[int, int]]:
         tensors = self.recorder.tensors
         for key, ref in list(tensors.refs.items()):
-            tensor = ref()
+            tensor = torch_api.alive(ref)
             if tensor is None:
                 continue
             if isinstance(tensor, Parameter) or (tensor.requires_grad and tensor.is_leaf):

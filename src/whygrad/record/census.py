@@ -42,7 +42,7 @@ def take(recorder: Recorder, numbers: dict[int, int] | None = None) -> list[Para
     `numbers` are those of the optimizers, by their ids.
     """
     with torch_api.without_torch_function():
-        modules, optimizers = _living()
+        modules, optimizers = living()
         groups = [
             (group.get("params", ()), (numbers or {}).get(id(optimizer), -1))
             for optimizer in optimizers
@@ -82,7 +82,7 @@ def take(recorder: Recorder, numbers: dict[int, int] | None = None) -> list[Para
 
 def optimizers(recorder: Recorder) -> list[frozenset[int]]:
     """For each living optimizer, the nodes of the parameters that it holds."""
-    return [frozenset(nodes_of(recorder, optimizer)) for optimizer in _living()[1]]
+    return [frozenset(nodes_of(recorder, optimizer)) for optimizer in living()[1]]
 
 
 def nodes_of(recorder: Recorder, optimizer: Any) -> set[int]:
@@ -95,7 +95,7 @@ def nodes_of(recorder: Recorder, optimizer: Any) -> set[int]:
     return {node for node in known if node is not None}
 
 
-def _living() -> tuple[list[Any], list[Any]]:
+def living() -> tuple[list[Any], list[Any]]:
     # type() and not isinstance(): proxies answer isinstance() by running code of their own.
     kinds: dict[type, int] = {}
     modules, optimizers = [], []

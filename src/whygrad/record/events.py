@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Literal, NamedTuple
 
-from whygrad.record.accounts import Account, GradientState, Sizes, Trace
+from whygrad.record.accounts import Account, GradientState, Range, ScalerUse, Sizes, Trace
 
 # Gradient mode at an event: 0 is on; a positive number names the switch that turned it off;
 # these two say that no switch of the program was seen.
@@ -14,6 +14,7 @@ GRAD_ON = 0
 INSIDE_FUNCTION = -1  # a custom Function's forward, which torch runs with gradients off
 INFERENCE_UNSEEN = -2
 
+CHECKED = "checked"  # in place of a method: the function that gradcheck() was given
 UNRECORDED = -(1 << 40)  # in place of the node of a tensor that came and went unseen
 
 
@@ -42,6 +43,7 @@ class Switch(NamedTuple):
     stack: int
     decorated: tuple[str, int] | None  # file and first line of the decorated function
     inside_torch: bool  # torch's own code did it, on behalf of the call at `site`
+    checkpoint: bool = False  # to run a re-entrant checkpoint for the first time
 
 
 @dataclass(slots=True)
@@ -58,6 +60,14 @@ class Source:
     flag_stack: int = 0  # where requires_grad was last set
     born_frozen: bool = False
     born: int = 0  # the number of the next event when it was first seen
+
+
+class Flagged(NamedTuple):
+    """A tensor was told to take gradients, or not to."""
+
+    time: int  # the number of the next event
+    stack: int
+    value: bool
 
 
 class Write(NamedTuple):
@@ -187,21 +197,47 @@ class Given(NamedTuple):
     leaf: bool
 
 
+class Absent(NamedTuple):
+    """A gradient that the program read and that was None."""
+
+    node: int  # of the tensor that has none
+    stack: int  # where it was read
+    call: str  # ".grad", or "grad" where torch.autograd.grad() gave None
+    leaf: bool
+    requires_grad: bool
+    roots: tuple[int, ...] = ()  # what torch.autograd.grad() started from
+
+
 class Made(NamedTuple):
     """An object of torch's that took part in a failing call, and where the program made it."""
 
     kind: str  # optimizer | scheduler | scaler | module | checkpoint | ...
     type: str  # its class
     stack: int  # 0 if that was not seen
+    born: int = 0  # the number of the next event then
 
 
 @dataclass(slots=True)
 class Definition:
-    """A custom Function of the program's that took part."""
+    """A custom Function or operator of the program's that took part."""
 
-    name: str
+    name: str  # the class's, "ns::op" for an operator
     methods: dict[str, tuple[str, int]]  # "forward", "backward", ... -> file and first line
     applied: int = 0  # the stack of its (latest) call
+    autograd_name: str = ""  # "ScaleBackward"
+    wanted: tuple[bool, ...] = ()  # for each argument of forward: does it want a gradient?
+    # For each gradient that torch counts: the place of its argument, -1 where that is unknown.
+    gradients: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Altered:
+    """A tensor that a custom Function keeps as a plain attribute, and that was written to since."""
+
+    function: Definition
+    attribute: str
+    shape: tuple[int, ...] | None
+    changes: list[Change]
 
 
 @dataclass(slots=True)
@@ -217,6 +253,83 @@ class HookUse:
     node: int | None = None  # of the tensor, if it is one's
     removed: bool = False
     removed_at_times: bool = False  # others that the same line registered were removed
+    column: int = 0  # of its first expression on that line: two lambdas can share a line
+    at_work: bool = False  # it is the one that torch was running
+    steps: int = 0  # of optimizers that it has lived through
+
+
+@dataclass(slots=True)
+class Transform:
+    """A transform of torch.func or autograd.functional that was at work."""
+
+    name: str  # vmap, grad, jacrev, hessian, ...
+    stack: int  # the line that called it
+    function: tuple[str, int] | None = None  # file and first line of the own function it runs
+    function_name: str = ""
+    results: list[Given] = field(default_factory=list)  # the tensors that the function returned
+
+
+class LayerRun(NamedTuple):
+    """A module of torch's that was running when it complained."""
+
+    name: str  # dotted, in the outermost module that was running; empty for that one itself
+    type: str
+    stack: int  # where it, or the module around it, was called
+    direct: bool  # that line calls this very module
+    node: int | None  # of a parameter or a buffer of its own
+
+
+class Holding(NamedTuple):
+    """A parameter that a failing call worked on, such as one of the optimizer that stepped."""
+
+    node: int
+    dtype: str  # "float32"
+    gradient: str  # the layout of its gradient, "strided"; empty if it had none
+
+
+@dataclass(slots=True)
+class History:
+    """What gradients had been through when torch complained."""
+
+    account: Account
+    scaling: list[ScalerUse]  # the latest calls of scalers, oldest first
+    traces: list[Trace]
+    sizes: list[Sizes]
+    values: dict[int, Range] = field(default_factory=dict)  # node -> numbers, where they matter
+    # Parameter -> where it was converted after its model was wrapped for several processes.
+    converted: dict[int, int] = field(default_factory=dict)
+    writes: list[Change] = field(default_factory=list)  # the latest to each parameter involved
+
+
+class Again(NamedTuple):
+    """An operation that a checkpointed block ran a second time."""
+
+    op: str
+    site: int
+    stack: int
+    shape: tuple[int, ...] | None
+    dtype: Any
+
+
+@dataclass(slots=True)
+class Recomputed:
+    """The second run of a checkpointed block."""
+
+    first: int  # the number of the event with which the first run began
+    stack: int  # of the checkpoint() call
+    outer: int  # the stack from which it was run again: that of the backward()
+    operations: list[Again] = field(default_factory=list)
+    returned: bool = False  # it ran to the end; autograd stops it as soon as it has enough
+
+
+class Block(NamedTuple):
+    """What a re-entrant checkpoint runs."""
+
+    name: str
+    file: str
+    line: int
+    parameters: tuple[int, ...]  # the nodes of those in it that want gradients
+    trains: bool  # it has any
 
 
 @dataclass(slots=True)
@@ -233,9 +346,18 @@ class Complaint:
     made: list[Made] = field(default_factory=list)
     functions: list[Definition] = field(default_factory=list)
     hooks: list[HookUse] = field(default_factory=list)
+    recomputed: Recomputed | None = None  # the latest, if it is about checkpoints
+    block: Block | None = None  # of the checkpoint that was about to run
+    gradients_off: bool = False  # by the program itself
+    transforms: list[Transform] = field(default_factory=list)  # outermost first
+    layer: LayerRun | None = None
+    held: list[Holding] = field(default_factory=list)
+    history: History | None = None
     failed: int | None = None  # the forward operation whose backward raised
     failed_function: str = ""  # autograd's own name for it
+    failed_surely: bool = True  # no other operation could have raised
     uncaught: bool = False  # it ended the program
+    absent: list[Absent] = field(default_factory=list)  # gradients read as None, latest first
 
 
 QuestionKind = Literal[
@@ -247,6 +369,7 @@ QuestionKind = Literal[
     "no-gradient",
     "overwritten",
     "kept-alive",
+    "context-changed",
     "health",
     "asked",
 ]
@@ -274,6 +397,9 @@ class Question:
     traces: list[Trace] = field(default_factory=list)  # of the latest passes that were followed
     sizes: list[Sizes] = field(default_factory=list)  # oldest first
     complaint: Complaint | None = None
+    altered: list[Altered] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)  # earlier ones, oldest first
+    hooks: list[HookUse] = field(default_factory=list)  # left behind by accident
 
 
 @dataclass(slots=True)
@@ -288,6 +414,7 @@ class Recording:
     stacks: list[tuple[int, ...]]
     first_stacks: dict[int, int]  # site -> the stack when something was first recorded there
     exits: list[int]  # events at which values left torch, oldest first
+    flags: dict[int, Flagged] = field(default_factory=dict)  # node -> when it was last flagged
 
     def event(self, node: int) -> Event | None:
         """The event with this number, or None if it was dropped or is a source."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -28,6 +29,8 @@ _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 # Generated code (dataclasses, namedtuples, torch.fx) has no line that a person could change.
 _GENERATED = ("<string>", "<frozen", "<attrs", "<eval_with_key>", "<__array_function__")
 
+_NOTHING: Mapping[FrameType, int] = {}
+_NO_CALLERS: Mapping[FrameType, FrameType] = {}
 _MAX_SITES = 100_000
 _MAX_RELAYS = 20_000
 _MAX_STACK = 48
@@ -79,6 +82,7 @@ class Frames:
         self._site_numbers: dict[int, int] = {}
         self._stack_numbers: dict[tuple[int, ...], int] = {(): 0}
         self._relay_codes: dict[int, CodeType] = {}
+        self._relayed: dict[int, Site] = {}  # id of a relay's code -> the place that calls it
         self._codes: dict[int, CodeType] = {}  # of the callers: an id stays its own while held
 
     def kind(self, frame: FrameType) -> int:
@@ -104,11 +108,14 @@ class Frames:
             frame = frame.f_back
         return -1
 
-    def intern(self, frame: FrameType) -> int:
-        code, lasti = frame.f_code, frame.f_lasti
+    def intern(self, frame: FrameType, lasti: int | None = None) -> int:
+        code, lasti = frame.f_code, frame.f_lasti if lasti is None else lasti
         key = id(code) * CODE_SHIFT + lasti
         number = self._site_numbers.get(key)
         if number is None:
+            home = self._relayed.get(id(code))
+            if home is not None:  # torch's code, called through a relay: the line is its caller's
+                return self._home(home, frame)
             if len(self.sites) >= _MAX_SITES:
                 return -1
             number = self._site_numbers[key] = len(self.sites)
@@ -116,19 +123,39 @@ class Frames:
             self.first_stacks[number] = self.stack(frame)
         return number
 
-    def stack(self, frame: FrameType | None) -> int:
-        """The number of the stack of places outside torch, innermost first."""
+    def _home(self, home: Site, frame: FrameType) -> int:
+        """The site that a relay stands in for."""
+        key = id(home.code) * CODE_SHIFT + home.lasti
+        number = self._site_numbers.get(key)
+        if number is None and len(self.sites) < _MAX_SITES:
+            number = self._site_numbers[key] = len(self.sites)
+            self.sites.append(home)
+            self.first_stacks[number] = self.stack(frame)
+        return -1 if number is None else number
+
+    def stack(
+        self,
+        frame: FrameType | None,
+        raised: Mapping[FrameType, int] = _NOTHING,
+        callers: Mapping[FrameType, FrameType] = _NO_CALLERS,
+    ) -> int:
+        """The number of the stack of places outside torch, innermost first.
+
+        `raised` tells where frames were when an exception passed: since then they may have gone
+        on, to a `finally` or the end of a `with`. `callers` knows who called a generator that
+        has ended: its frame does not.
+        """
         kinds = self.kinds
         places: list[int] = []
         while frame is not None and len(places) < _MAX_STACK:
             kind = kinds.get(frame.f_code.co_filename)
             if kind is None:
                 kind = self.kind(frame)
-            if kind < TORCH:
-                places.append(self.intern(frame))
+            if kind < TORCH and id(frame.f_code) not in self._relayed:
+                places.append(self.intern(frame, raised.get(frame)))
             elif kind == RUNNER:
                 break
-            frame = frame.f_back
+            frame = frame.f_back or callers.get(frame)
         key = tuple(places)
         number = self._stack_numbers.get(key)
         if number is None:
@@ -172,6 +199,7 @@ class Frames:
         if len(self._relay_codes) > _MAX_RELAYS:  # programs that generate code as they go
             self.relays.clear()
             self._relay_codes.clear()
+            self._relayed.clear()
             self._codes.clear()
         self._codes[id(caller)] = caller
         code = self._relay_codes[key] = plain_relay.__code__.replace(
@@ -180,4 +208,5 @@ class Frames:
             co_qualname=caller.co_qualname,
             co_firstlineno=frame.f_lineno or caller.co_firstlineno,
         )
+        self._relayed[id(code)] = Site(caller, frame.f_lasti)
         return code

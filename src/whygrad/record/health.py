@@ -8,6 +8,7 @@ the next ones.
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from whygrad.record.ledger import Held, Ledger, parameters_of
 from whygrad.record.looks import Truth
 from whygrad.record.probe import Probe, Walk, aftermath
 from whygrad.record.recorder import Recorder
-from whygrad.record.torch_api import may_compute
+from whygrad.record.torch_api import alive, may_compute
 
 CLOSE_STEPS = 3  # of each optimizer
 _MAX_REOPENED = 8  # times that new parameters make us look closely again
@@ -37,6 +38,21 @@ _MAX_SIZES = 64
 _MAX_TRUTHS = 100_000
 
 
+class _Pass(threading.local):
+    """The backward pass that a thread is in: others may be in passes of their own.
+
+    Hooks must be taken away by the thread that put them in place. While autograd runs them,
+    those of another thread are not to be touched: torch does not hold on to them.
+    """
+
+    def __init__(self) -> None:
+        self.loss: float | None = None
+        self.leaves: list[Any] = []
+        self.probe: Probe | None = None
+        self.only_if_raised = False  # else what it saw is of no interest
+        self.snapshots: list[tuple[Any, Truth, Any]] = []  # of the step that follows it
+
+
 class Health:
     """What gradients and parameters look like, and when somebody should be told."""
 
@@ -46,6 +62,7 @@ class Health:
         self.ledger = Ledger(recorder)
         self.truths: dict[int, Truth] = {}
         self.traces: deque[Trace] = deque(maxlen=_MAX_TRACES)
+        self.failed: Trace | None = None  # of a pass that raised
         self.sizes: deque[Sizes] = deque(maxlen=_MAX_SIZES)
         self.census: list[ParameterInfo] = []
         self.ask: Callable[[bool], None] = lambda final: None
@@ -55,10 +72,7 @@ class Health:
         self._reopened = self._asked = self._probed = 0
         self._off: set[int] = set()  # parameters with a gradient of zeros, or not finite
         self.told_non_finite = False
-        self._loss: float | None = None
-        self._leaves: list[Any] = []
-        self._probe: Probe | None = None
-        self._snapshots: list[tuple[Any, Truth, Any]] = []
+        self._pass = _Pass()
         self._step = 0  # where one with a closure began
 
     # --- backward passes ----------------------------------------------------------------------
@@ -68,19 +82,23 @@ class Health:
         self.passes += 1
         close = self.ledger.active
         named = self.recorder.step in self.watch_steps
-        self._loss = self._value(roots, close or named)
-        diverged = self._loss is not None and not math.isfinite(self._loss)
+        self._pass.loss = self._value(roots, close or named)
+        diverged = self._pass.loss is not None and not math.isfinite(self._pass.loss)
         follow = named or self._may_follow(diverged)
-        if not (close or follow):
+        # Anomaly mode looks at every gradient anyway, and tells less.
+        anomaly = torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
+        if not (close or follow or anomaly):
             return
         walk = Walk(roots)
-        self._leaves = [tensor for _, tensor in walk.leaves]
+        self._pass.leaves = [tensor for _, tensor in walk.leaves]
         if close:
-            self.ledger.before_pass(self._leaves)
+            self.ledger.before_pass(self._pass.leaves)
         whole = named or diverged or self._concerns(walk)
         # The first pass in any case, since a NaN of the first step is everywhere in the second.
-        if follow and walk.complete and (whole or self.passes == 1):
+        usual = follow and (whole or self.passes == 1)
+        if walk.complete and (usual or anomaly):
             self._follow(walk, whole)
+            self._pass.only_if_raised = not usual
 
     def _value(self, roots: list[Any], close: bool) -> float | None:
         """The loss, where a look at it has not to wait for a device."""
@@ -100,27 +118,29 @@ class Health:
 
     def _follow(self, walk: Walk, whole: bool) -> None:
         self._probed += 1
-        self._probe = Probe(self.recorder, walk, whole)
+        probe = self._pass.probe = Probe(self.recorder, walk, whole)
         if whole:
-            self._probe.look_at_values()
-        self._probe.install()
+            probe.look_at_values()
+        probe.install()
 
     def after_backward(self, went_through: bool) -> None:
         """It has ended, one way or another."""
-        if self._probe is not None:
-            self._probe.finish()
+        if self._pass.probe is not None:
+            self._pass.probe.finish()
         if not went_through:
-            self._probe, self._leaves = None, []
+            if self._pass.probe is not None:
+                self.failed = self._pass.probe.trace(self._number + 1, self.recorder.step)
+            self._pass.probe, self._pass.leaves = None, []
 
     def went_back(self, number: int, roots: tuple[int, ...], stack: int) -> None:
         """It went through."""
         self._number = number
-        probe, self._probe = self._probe, None
-        leaves, self._leaves = self._leaves, []
-        if probe is not None:
+        probe, self._pass.probe = self._pass.probe, None
+        leaves, self._pass.leaves = self._pass.leaves, []
+        if probe is not None and not self._pass.only_if_raised:
             self.traces.append(probe.trace(number, self.recorder.step))
-        if self._loss is not None:
-            self.sizes.append(Sizes(self.recorder.step, self._loss, None))
+        if self._pass.loss is not None:
+            self.sizes.append(Sizes(self.recorder.step, self._pass.loss, None))
         if not self.ledger.active:
             return
         self.ledger.went_back(number, roots, stack, leaves)
@@ -148,7 +168,7 @@ class Health:
         if not (close or ledger.active or self._is_time(held, optimizer)):
             return
         if close and ledger.active:
-            self._snapshots = [
+            self._pass.snapshots = [
                 (weakref.ref(tensor), truth, before)
                 for tensor in parameters_of(optimizer)
                 if not (truth := self._truth(tensor)[1]).moved
@@ -225,7 +245,7 @@ class Health:
             others = [] if optimizer is None else list(self.ledger.optimizers)
             held = {id(t) for other in others for t in parameters_of(other)}
             for leaf in list(self.ledger.leaves.values()):
-                tensor = leaf.ref()
+                tensor = alive(leaf.ref)
                 if tensor is not None and id(tensor) not in held:
                     tensors[id(tensor)] = tensor
         having = [t for t in tensors.values() if t.is_leaf and t.grad is not None]
@@ -301,9 +321,9 @@ class Health:
 
     def _compare(self) -> None:
         """Which parameters has the step changed?"""
-        snapshots, self._snapshots = self._snapshots, []
+        snapshots, self._pass.snapshots = self._pass.snapshots, []
         for ref, truth, before in snapshots:
-            tensor = ref()
+            tensor = alive(ref)
             if tensor is not None:
                 truth.moved = looks.has_changed(tensor, before)
 

@@ -73,7 +73,7 @@ class Keepers:
         found = []
         for key, code in list(tensors.codes.items()):
             if code & 1 and code >= 2 * base:
-                tensor = tensors.refs[key]()
+                tensor = torch_api.alive(tensors.refs[key])
                 if tensor is not None and tensor.grad_fn is not None:
                     found.append((code >> 1, tensor))
         return found

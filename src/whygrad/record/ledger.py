@@ -24,6 +24,7 @@ from whygrad.record.accounts import (
     OptimizerUse,
     PassUse,
     Registration,
+    ScalerUse,
     ScheduleUse,
     StepUse,
 )
@@ -31,12 +32,14 @@ from whygrad.record.events import Write
 from whygrad.record.frames import TORCH
 from whygrad.record.looks import is_all_zero
 from whygrad.record.recorder import Recorder
+from whygrad.record.torch_api import alive
 from whygrad.record.writes import extent, is_leaf, version
 
 _MAX_ACTS = 1_000
 _MAX_LEAVES = 50_000
 _MAX_REGISTRATIONS = 1_000
 _MAX_OPTIMIZERS = 256
+_RECENT = 64  # calls of scalers
 _MAX_REOPENING = 16  # optimizers for which the ledger is opened again
 
 
@@ -70,10 +73,12 @@ class Ledger:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.active = True
+        self._open = True
         self.switched: Callable[[], None] = lambda: None  # called when that changes
         self.complete = True
         self.scaled = False
+        self.laid_out: dict[int, int] = {}  # gradients with strides of their own -> assigned where
+        self.scaling: deque[ScalerUse] = deque(maxlen=_RECENT)  # also when not active
         self.acts: list[Act] = []
         self.registrations: list[Registration] = []
         self.leaves: dict[int, Leaf] = {}  # by id of the tensor
@@ -123,12 +128,19 @@ class Ledger:
             frame = frame.f_back
         return False
 
+    @property
+    def active(self) -> bool:
+        """Whether it is being kept; never beside another thread's backward pass."""
+        return self._open and self.recorder.gate.is_clear()
+
     def leaf(self, tensor: Any) -> Leaf | None:
         known = self.leaves.get(id(tensor))
         if known is not None and known.ref() is tensor:
             return known
         if len(self.leaves) >= _MAX_LEAVES:
-            self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.ref()}
+            self.leaves = {
+                key: leaf for key, leaf in self.leaves.items() if alive(leaf.ref) is not None
+            }
             if len(self.leaves) >= _MAX_LEAVES:
                 return None
         node = self.recorder.node_of(tensor)
@@ -151,15 +163,15 @@ class Ledger:
 
     def stop(self) -> None:
         """The closely watched steps are over."""
-        self.active = False
+        self._open = False
         self.leaves.clear()
         self._pending.clear()
         self.switched()
 
     def resume(self) -> None:
         """Look closely again; what happened in between is not known."""
-        if not self.active:
-            self.active, self.complete = True, False
+        if not self._open:
+            self._open, self.complete = True, False
             self.acts.clear()
             self._passes.clear()
             self.switched()
@@ -231,10 +243,14 @@ class Ledger:
         act = ClearUse(stack, call, held.number if held is not None else -1)
         self._add(act)
         leaves = [leaf for t in tensors if (leaf := self.leaves.get(id(t))) is not None]
-        self._clear([leaf for leaf in leaves if leaf.ref() is not None], act)
+        self._clear([leaf for leaf in leaves if alive(leaf.ref) is not None], act)
 
     def assigned(self, tensor: Any, frame: FrameType) -> None:
         """The program has assigned to a gradient; None is the usual thing to assign."""
+        if tensor.grad is not None and tensor.grad.stride() != tensor.stride():
+            node = self.recorder.node_of(tensor)
+            if node is not None and len(self.laid_out) < _MAX_ACTS:
+                self.laid_out[node] = self.recorder.frames.stack(frame)
         leaf = self.leaves.get(id(tensor))
         if leaf is None or leaf.ref() is not tensor or not (leaf.passes or leaf.used):
             return
@@ -253,7 +269,7 @@ class Ledger:
     def _clear_by_hand(self, leaves: list[Leaf]) -> None:
         """Seen by its effect: perhaps the log of writes knows the line."""
         for leaf in leaves:
-            gradient = _gradient(leaf.ref())
+            gradient = _gradient(alive(leaf.ref))
             address = extent(gradient)[0] if gradient is not None else 0
             log = self.recorder.writes.log
             stacks = (write.stack for write in reversed(log) if write.address == address)
@@ -363,6 +379,12 @@ class Ledger:
             stack = self.recorder.frames.stack(frame)
             self._add(ScheduleUse(stack, name, held.number, held.steps))
 
+    def used_scaler(self, use: ScalerUse) -> None:
+        """The program has called a gradient scaler."""
+        self.scaling.append(use)
+        if self.active:
+            self._add(use)
+
     @property
     def held_nodes(self) -> set[int]:
         """The parameters that any optimizer holds, or has held."""
@@ -415,6 +437,7 @@ class Ledger:
             registrations=list(self.registrations),
             written=frozenset(self.written),
             scaled=self.scaled,
+            laid_out=dict(self.laid_out),
             by_hand=list(self.by_hand),
             complete=self.complete,
             final=final,

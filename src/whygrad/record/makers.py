@@ -9,16 +9,20 @@ from typing import Any
 
 import torch
 from torch.amp import grad_scaler
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 
+from whygrad.record import torch_api
 from whygrad.record.events import Made
 from whygrad.record.patches import Patches, stand_in
 from whygrad.record.recorder import Recorder
 
+_REPLICA = "replica"
 _KINDS: tuple[tuple[Any, str], ...] = (
     (torch.optim.Optimizer, "optimizer"),
     (lr_scheduler.LRScheduler, "scheduler"),
     (grad_scaler.GradScaler, "scaler"),
+    (DistributedDataParallel, _REPLICA),
 )
 _MAX_MADE = 10_000
 
@@ -36,15 +40,29 @@ class Makers:
         def made(args: tuple[Any, ...], kwargs: Any, result: Any, frame: FrameType) -> None:
             self.note(args[0], frame)
 
-        owner = lr_scheduler.LRScheduler
-        patches.set(owner, "__init__", stand_in(self.recorder, owner.__init__, after=made))
+        owners: tuple[Any, ...] = (lr_scheduler.LRScheduler, DistributedDataParallel)
+        for owner in owners:
+            patches.set(owner, "__init__", stand_in(self.recorder, owner.__init__, after=made))
+
+    def replicas(self) -> list[tuple[Any, Made]]:
+        """The living models that are wrapped for several processes."""
+        found = list(self._made.items())
+        return [(value, made) for value, made in found if made.kind.startswith(_REPLICA)]
+
+    def searching_in_vain(self) -> Made | None:
+        """One of them that searches for unused parameters though all were used; told once."""
+        for replica, made in self.replicas():
+            if made.kind == _REPLICA and torch_api.searches_in_vain(replica):
+                self._made[replica] = made._replace(kind=f"{_REPLICA}, told")
+                return made
+        return None
 
     def note(self, value: Any, frame: FrameType) -> None:
         """An object was made."""
         kind = _kind(value)
         if kind and len(self._made) < _MAX_MADE:
             stack = self.recorder.frames.stack(frame)
-            self._made[value] = Made(kind, type(value).__name__, stack)
+            self._made[value] = Made(kind, type(value).__name__, stack, self.recorder.now)
 
     def of(self, values: Iterable[Any]) -> list[Made]:
         """Those of some values that are such objects."""

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from whygrad.record import torch_api
 from whygrad.record.events import UNRECORDED
 from whygrad.record.frames import CODE_SHIFT, TORCH, hide_callers, plain_relay
-from whygrad.record.ops import HOOKS, REBUILDING, Role, role_of
+from whygrad.record.ops import REBUILDING, Role, role_of
 from whygrad.record.recorder import Recorder
 from whygrad.record.switches import ThreadSwitches
 
@@ -145,11 +145,17 @@ class WatchingMode(TorchFunctionMode):
         elif role is Role.GRADIENT:
             recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
             recorder.when_read(args[0])
+            if result is None:
+                recorder.when_absent(args[0], frame)
         elif role is Role.GRADIENT_SET:
             recorder.when_set(args[0], frame)
+        elif role is Role.HOOK:
+            recorder.when_hooked(op, args, kwargs, result, frame)
         else:
             if role is Role.GRAD:
                 recorder.flow(op, writes, args, kwargs, result, frame, self.switches)
+                if any(gradient is None for gradient in result):
+                    recorder.when_left_out(args, kwargs, result, frame)
             self.on_backward(role, args, kwargs, frame)
 
     def _failed(self, role: Role, op: str, args: Any, kwargs: Any, error: Any, frame: Any) -> None:
@@ -226,7 +232,7 @@ class WatchingMode(TorchFunctionMode):
             look = _BACKWARD
         elif role is _IGNORE and _is_property(func) and op not in _WARNING:
             look = _FACT
-        if op in HOOKS:
+        if role is Role.HOOK:
             self.recorder.heed_backward()
         known = role, op, writes, look
         # Functions made on the fly would otherwise live as long as this table.

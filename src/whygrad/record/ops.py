@@ -19,7 +19,21 @@ class Role(IntEnum):
     GRADIENT = 7  # reads a tensor's .grad
     DATA_SET = 8  # assigns to a tensor's .data
     GRADIENT_SET = 9  # assigns to a tensor's .grad
+    HOOK = 10  # gives autograd some of the program's own code to run
 
+
+# Collectives: name -> the places of the tensors that it writes and of those that it reads.
+COLLECTIVES: dict[str, tuple[int, int]] = {
+    "all_reduce": (0, 0),
+    "broadcast": (0, 0),
+    "reduce": (0, 0),
+    "all_gather": (0, 1),
+    "all_gather_into_tensor": (0, 1),
+    "reduce_scatter": (0, 1),
+    "reduce_scatter_tensor": (0, 1),
+}
+
+COMPILED = "torch.compile"  # what came out of a compiled region, whose calls are not seen
 
 EXITS = frozenset(
     "item tolist numpy __float__ __int__ __index__ __complex__ __array__ __dlpack__".split()
@@ -33,7 +47,7 @@ IGNORED = frozenset(
     is_same_size is_set_to is_conj is_neg is_coalesced is_nonzero is_distributed is_tensor
     is_storage element_size get_device has_names
     _version _is_view _nnz dense_dim sparse_dim _is_all_true _is_zerotensor
-    register_hook register_post_accumulate_grad_hook retain_grad
+    retain_grad
     __len__ __repr__ __str__ __format__ __hash__ __bool__ __contains__ __dir__ __iter__
     __reduce_ex__ __reduce__ __setstate__ __dlpack_device__ __array_priority__
     _record_function_enter_new _record_function_exit _RecordFunction result_type can_cast
@@ -120,6 +134,11 @@ def display_name(op: str) -> str:
     return op
 
 
+def is_write(name: str) -> bool:
+    """Whether an operation says by its name that it works in place."""
+    return name in IN_PLACE_DUNDERS or (name.endswith("_") and not name.endswith("__"))
+
+
 def role_of(func: Any) -> tuple[Role, str, bool]:
     """(role, name, whether it writes in place) of a torch function."""
     name = op_name(func)
@@ -140,7 +159,8 @@ def role_of(func: Any) -> tuple[Role, str, bool]:
         return Role.GRAD, name, False
     if name in EXITS:
         return Role.EXIT, name, False
+    if name in HOOKS:
+        return Role.HOOK, name, False
     if name in IGNORED:
         return Role.IGNORE, name, False
-    writes = name in IN_PLACE_DUNDERS or (name.endswith("_") and not name.endswith("__"))
-    return Role.FLOW, name, writes
+    return Role.FLOW, name, is_write(name)

@@ -8,7 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.autograd.profiler
@@ -23,26 +23,61 @@ from whygrad.record.recorder import Recorder
 _MISSING = object()
 
 
+class Replacement(NamedTuple):
+    """An attribute that was replaced, and what its owner itself held before."""
+
+    owner: Any
+    name: str
+    before: Any
+    value: Any
+
+    def undo(self) -> None:
+        if vars(self.owner).get(self.name) is not self.value:
+            return  # the program has put something of its own there since
+        if self.before is _MISSING:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.before)
+
+    def do_again(self) -> None:
+        if vars(self.owner).get(self.name, _MISSING) is self.before:
+            setattr(self.owner, self.name, self.value)
+
+
 class Patches:
     """Installs replacements of attributes and takes them away again, in reverse order."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
+        self._away: list[Replacement] = []  # what steps aside for a while
+        self._hooks: list[Any] = []  # torch's handles of hooks that do so too
 
-    def set(self, owner: Any, name: str, value: Any) -> None:
+    def set(self, owner: Any, name: str, value: Any, *, stays: bool = False) -> None:
         """Replace an attribute, remembering what the owner itself held (not what it inherits)."""
-        before = vars(owner).get(name, _MISSING)
-
-        def undo() -> None:
-            if vars(owner).get(name) is not value:
-                return  # the program has put something of its own there since
-            if before is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
-
-        self._undo.append(undo)
+        replacement = Replacement(owner, name, vars(owner).get(name, _MISSING), value)
+        self._undo.append(replacement.undo)
         setattr(owner, name, value)
+        if not stays:
+            self._away.append(replacement)
+
+    def add_hook(self, handle: Any) -> None:
+        """A hook of torch's, by its handle, to be removed with the rest."""
+        self._undo.append(handle.remove)
+        self._hooks.append(handle)
+
+    def step_aside(self) -> None:
+        """Leave torch as it is without us, for a while."""
+        for replacement in reversed(self._away):
+            replacement.undo()
+        for handle in self._hooks:
+            torch_api.suspend_hook(handle)
+
+    def come_back(self) -> None:
+        """The end of `step_aside`. What was undone for good in between stays so."""
+        for replacement in self._away:
+            replacement.do_again()
+        for handle in self._hooks:
+            torch_api.resume_hook(handle)
 
     def set_function(self, module: Any, name: str, function: Any) -> None:
         """Replace a module's function by one that pickle finds under the same name."""
@@ -53,6 +88,8 @@ class Patches:
         self._undo.append(undo)
 
     def undo(self) -> None:
+        self._away.clear()
+        self._hooks.clear()
         while self._undo:
             self._undo.pop()()
 
@@ -67,7 +104,6 @@ def install(
     _constructors(patches, recorder, current)
     _inference_mode(patches, recorder, current)
     _swap_tensors(patches, recorder, forget)
-    _compile(patches, recorder)
     _fast_paths(patches, current)
     _backward(patches, recorder, current)
     _anomaly_stacks(patches)
@@ -141,6 +177,13 @@ def _constructors(patches: Patches, recorder: Recorder, current: CurrentMode) ->
     ):
         new = stand_in(recorder, getattr(owner, name), after=maker(op, 1))
         patches.set(owner, name, staticmethod(new))
+    lazy = torch.nn.parameter.UninitializedParameter
+    new = stand_in(
+        recorder,
+        lazy.__new__,
+        after=lambda args, kwargs, result, frame: made("Parameter", None, result, frame),
+    )
+    patches.set(lazy, "__new__", staticmethod(new))
     patches.set(torch.Tensor, "__init__", imitate(tensor_init, torch.Tensor.__init__))
     from_numpy = stand_in(recorder, torch.from_numpy, after=maker("from_numpy", 0))
     patches.set_function(torch, "from_numpy", from_numpy)
@@ -196,8 +239,11 @@ def _swap_tensors(patches: Patches, recorder: Recorder, forget: Callable[[Any], 
     patches.set_function(torch.utils, "swap_tensors", stand_in(recorder, swap, before=before))
 
 
-def _compile(patches: Patches, recorder: Recorder) -> None:
-    """Compiled regions run eagerly; torch's compiler is imported only if the program uses it."""
+def run_eagerly(patches: Patches, recorder: Recorder) -> None:
+    """Let compiled regions run eagerly, where their calls are seen.
+
+    Torch's compiler is imported only if the program uses it.
+    """
     forced: list[Any] = []
 
     def force(_: tuple[Any, ...] = ()) -> None:

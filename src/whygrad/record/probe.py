@@ -153,7 +153,7 @@ def living_values(recorder: Recorder) -> dict[int, Range]:
     tensors, base = recorder.tensors, 2 * recorder.base
     found = {}
     for key, code in list(tensors.codes.items())[-_MAX_VALUES:]:
-        tensor = tensors.refs[key]() if code < 0 or code >= base else None
+        tensor = torch_api.alive(tensors.refs[key]) if code < 0 or code >= base else None
         values = range_of(tensor) if tensor is not None else None
         if values is not None:
             found[code >> 1] = values

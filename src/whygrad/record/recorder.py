@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from whygrad.record import adoption, torch_api, writes
-from whygrad.record.events import GRAD_ON, INSIDE_FUNCTION, Event, Recording, Source
+from whygrad.record.events import GRAD_ON, INSIDE_FUNCTION, Event, Flagged, Recording, Source
 from whygrad.record.exits import Exits
 from whygrad.record.frames import Frames
+from whygrad.record.gate import Gate
 from whygrad.record.ops import DETACHING, HIDDEN_WRITERS, SHAPE_ONLY
 from whygrad.record.switches import SwitchTable, ThreadSwitches
 from whygrad.record.tensors import Tensors
@@ -51,18 +52,23 @@ class Recorder:
         self.base = 0
         self.sources: dict[int, Source] = {}
         self.source_refs: dict[int, Any] = {}
+        self.flags: dict[int, Flagged] = {}
         self.exits = Exits()
         self.adopted: dict[int, int] = {}  # autograd node number -> event, for unseen calls
         self.faults: list[str] = []
         # From the second watched thread on. Reentrant: a signal handler or a finalizer of the
         # program may use torch at any time, also in the middle of an append.
         self.lock: AbstractContextManager[Any] | None = None
+        self.gate = Gate()
         self.step = 1
         self.writes = Writes()
         self.code_in_backward = False  # hooks or custom Functions of the program run in it
         self.when_heeded: Callable[[], None] = lambda: None
         self.when_read: Callable[[Any], None] = lambda tensor: None  # its .grad, by the program
         self.when_set: Callable[[Any, FrameType], None] = lambda tensor, frame: None
+        self.when_hooked: Callable[..., None] = lambda *registered: None
+        self.when_absent: Callable[[Any, FrameType], None] = lambda tensor, frame: None
+        self.when_left_out: Callable[[Any, Any, Any, FrameType], None] = lambda *call: None
         self.parameters_made = 0
         self.thawed: set[int] = set()  # parameters that were asked to take gradients
         self.last_silent = -1  # when something was last changed behind autograd's back
@@ -296,6 +302,9 @@ class Recorder:
 
     def source(self, tensor: Any, frame: FrameType | None) -> int:
         """The node of a tensor that no recorded call made."""
+        node = self._wrapped(tensor)
+        if node is not None:
+            return node
         requires_grad = tensor.requires_grad
         if requires_grad and not tensor.is_leaf:
             return adoption.adopt(self, tensor, frame)
@@ -314,6 +323,17 @@ class Recorder:
         self.tensors.put(tensor, node, requires_grad)
         self.source_refs[node] = self.tensors.refs[id(tensor)]
         return node
+
+    def _wrapped(self, tensor: Any) -> int | None:
+        """The node of what a transform of torch.func shows to the program as another tensor."""
+        inner = torch_api.behind_transform(tensor)
+        while inner is not None:
+            node = self.node_of(inner)
+            if node is not None:
+                self.tensors.put(tensor, node, tensor.requires_grad)
+                return node
+            inner = torch_api.behind_transform(inner)
+        return None
 
     def known_shape(self, node: int) -> tuple[int, ...] | None:
         """The shape of a node's value."""
@@ -347,10 +367,13 @@ class Recorder:
             if value and not tensor.is_leaf:
                 return
             node = self.source(tensor, frame)
+        stack = self.frames.stack(frame)
+        if len(self.flags) < _MAX_SOURCES:
+            self.flags[node] = Flagged(self.now, stack, value)
         if node in self.sources:
             source = self.sources[node]
             source.requires_grad = value
-            source.flag_stack = self.frames.stack(frame)
+            source.flag_stack = stack
             if value and source.parameter and len(self.thawed) < _MAX_SOURCES:
                 self.thawed.add(node)
         self.tensors.set_live(tensor, value)
@@ -414,13 +437,15 @@ class Recorder:
             self.source_refs.pop(node, None)
         if weakref.getweakrefcount(tensor):  # a write has given it another node since
             for held in (self.source_refs, self.aliases):
-                for node in [n for n, ref in list(held.items()) if ref() is tensor]:
+                for node in [n for n, ref in list(held.items()) if torch_api.alive(ref) is tensor]:
                     del held[node]
 
     # --- bounds and views ---------------------------------------------------------------------
 
     def _drop_dead_sources(self) -> None:
-        for node in [node for node, ref in self.source_refs.items() if ref() is None]:
+        for node in [
+            node for node, ref in self.source_refs.items() if torch_api.alive(ref) is None
+        ]:
             del self.source_refs[node], self.sources[node]
 
     def fault(self, error: BaseException) -> None:
@@ -445,6 +470,7 @@ class Recorder:
             stacks=self.frames.stacks,
             first_stacks=self.frames.first_stacks,
             exits=list(self.exits.nodes),
+            flags=self.flags,
         )
 
 

@@ -12,7 +12,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 
-from whygrad.record import torch_api
+from whygrad.record import scalers, torch_api
 from whygrad.record.frames import TORCH, hide_callers, plain_relay
 from whygrad.record.ledger import Ledger, parameters_of
 from whygrad.record.looks import is_all_zero
@@ -77,7 +77,7 @@ def _clearing(patches: Patches, recorder: Recorder, ledger: Ledger) -> None:
     def by_module(args: tuple[Any, ...], kwargs: Any, result: Any, frame: FrameType) -> None:
         if ledger.active:
             # By its effect: which parameters belong to the module is known to its own code alone.
-            tensors = [leaf.ref() for leaf in list(ledger.leaves.values())]
+            tensors = [torch_api.alive(leaf.ref) for leaf in list(ledger.leaves.values())]
             gone = [t for t in tensors if t is not None and _is_cleared(t)]
             ledger.cleared(args[0], gone, "module.zero_grad", frame)
 
@@ -110,6 +110,7 @@ def _scalers(patches: Patches, recorder: Recorder, ledger: Ledger, makers: Maker
         ledger.scaled = ledger.scaled or bool(args[0].is_enabled())
 
     patches.set(kind, "__init__", stand_in(recorder, kind.__init__, after=made))
+    scalers.install(patches, recorder, ledger)
 
 
 def _clipping(patches: Patches, recorder: Recorder, ledger: Ledger, name: str) -> None:

@@ -42,7 +42,13 @@ class SwitchTable:
                 decorated = (function.co_filename, function.co_firstlineno)
             break
         switch = Switch(
-            kind, enabled, frames.site(caller), frames.stack(caller), decorated, inside_torch
+            kind,
+            enabled,
+            frames.site(caller),
+            frames.stack(caller),
+            decorated,
+            inside_torch,
+            inside_torch and caller is not None and caller.f_code is torch_api.CHECKPOINT_CODE,
         )
         number = self._numbers.get(switch)
         if number is None:

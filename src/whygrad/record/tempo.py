@@ -13,6 +13,7 @@ from typing import Any
 
 from whygrad.record import looks
 from whygrad.record.ledger import parameters_of
+from whygrad.record.torch_api import alive
 
 FULL_STEPS = 256  # at least so many steps are recorded,
 FULL_SECONDS = 60.0  # and for so long: what is over by then has been recorded as a whole
@@ -50,7 +51,7 @@ class Tempo:
 
     def is_off(self, step: int) -> bool:
         """Whether the gradient that stands for all is not finite."""
-        parameter = self._sentinel() if self._sentinel is not None else None
+        parameter = alive(self._sentinel) if self._sentinel is not None else None
         if parameter is None or parameter.grad is None:
             return False
         if looks.seems_finite(parameter.grad):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from whygrad.record.torch_api import alive
+
 _ref = weakref.ref
 _FIRST_SWEEP = 8192
 
@@ -47,6 +49,6 @@ class Tensors:
 
     def sweep(self) -> None:
         """Drop what is dead."""
-        for key in [key for key, ref in list(self.refs.items()) if ref() is None]:
+        for key in [key for key, ref in list(self.refs.items()) if alive(ref) is None]:
             del self.refs[key], self.codes[key]
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self.refs))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import re
+import sys
 from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 import torch.overrides
 import torch.utils._contextlib as torch_contextlib
+import torch.utils.checkpoint as torch_checkpoint
 
 
 def _no_sequence_number() -> int:
@@ -32,6 +35,18 @@ _top: Callable[[], Any] | None = getattr(torch.overrides, "_get_current_function
 mode_depth: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
 # While torch.jit.trace runs, a look at a tensor's shape would end up in the traced graph.
 is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
+
+
+_functorch = getattr(torch._C, "_functorch", None)
+_is_wrapped: Callable[[Any], bool] = getattr(
+    _functorch, "is_functorch_wrapped_tensor", lambda tensor: False
+)
+_unwrapped: Callable[[Any], Any] = getattr(_functorch, "get_unwrapped", lambda tensor: None)
+
+
+def behind_transform(tensor: Any) -> Any:
+    """The tensor that a transform of torch.func has wrapped, or None if it is not wrapped."""
+    return _unwrapped(tensor) if _is_wrapped(tensor) else None
 
 
 def top_mode() -> Any:
@@ -67,6 +82,32 @@ def remove_mode(mode: object) -> None:
         _push(other)
 
 
+def lift_mode(mode: object) -> int | None:
+    """Take `mode` off this thread's stack; returns how many lie above it, None if it is not on."""
+    if _push is None or _pop is None:
+        return None
+    above: list[Any] = []
+    found = False
+    for _ in range(mode_depth()):
+        top = _pop()
+        if top is mode:
+            found = True
+            break
+        above.append(top)
+    for other in reversed(above):
+        _push(other)
+    return len(above) if found else None
+
+
+def lower_mode(mode: object, above: int) -> None:
+    """Put a mode back that `lift_mode` took off, beneath as many others."""
+    if _push is None or _pop is None:
+        return
+    lifted = [_pop() for _ in range(min(above, mode_depth()))]
+    for other in [mode, *reversed(lifted)]:
+        _push(other)
+
+
 def pass_for_builtin(function: Any, operator: str) -> Callable[[], None]:
     """Let scripted code call `function` as the operator it stands for; returns the undoing."""
     table: dict[int, str] = getattr(torch.jit._builtins, "_get_builtin_table", dict)()
@@ -76,6 +117,22 @@ def pass_for_builtin(function: Any, operator: str) -> Callable[[], None]:
         table.pop(id(function), None)
 
     return undo
+
+
+_fix_weakref: Callable[[Any], None] | None = getattr(torch.Tensor, "_fix_weakref", None)
+
+
+def alive(ref: Callable[[], Any]) -> Any:
+    """The tensor behind a weak reference, or None.
+
+    A tensor that only C++ still holds keeps its Python object, and weak references to it work.
+    But C++ may let go of it at any time, in another thread, unless torch is told that Python
+    holds it again: then Python's object would outlive the tensor itself.
+    """
+    tensor = ref()
+    if tensor is not None and _fix_weakref is not None and isinstance(tensor, torch.Tensor):
+        _fix_weakref(tensor)
+    return tensor
 
 
 class _Nothing:
@@ -122,6 +179,14 @@ def data_address(tensor: Any) -> int:
         return start + tensor.storage_offset() * tensor.element_size() if start else 0
     except (RuntimeError, TypeError, ValueError):
         return 0
+
+
+_CHECK_FILE = getattr(getattr(torch.autograd.gradcheck, "__code__", None), "co_filename", "")
+
+
+def is_check(frame: FrameType) -> bool:
+    """Whether `frame` is gradcheck() at work."""
+    return frame.f_code.co_filename == _CHECK_FILE
 
 
 def is_conversion(frame: FrameType) -> bool:
@@ -189,6 +254,19 @@ def raw_saved(function: Any, name: str) -> list[Any]:
         return []
 
 
+def keeps(function: Any, name: str) -> bool:
+    """Whether a node holds a tensor under a saved name, packed by a hook or not."""
+    try:
+        if unpack_hooks(function, name):
+            return True
+        custom = is_custom(function) and name == "tensors"
+        value = getattr(function, "saved_tensors" if custom else f"_saved_{name}")
+    except (AttributeError, RuntimeError):
+        return False
+    values = value if isinstance(value, (tuple, list)) else [value]
+    return any(isinstance(part, torch.Tensor) for part in values)
+
+
 def is_unused(function: Any, name: str) -> bool:
     """Whether a value was saved that the derivative does not look at.
 
@@ -202,10 +280,90 @@ def is_custom(function: Any) -> bool:
     return isinstance(function, torch.autograd.function.BackwardCFunction)
 
 
+def forward_class(function: Any) -> Any:
+    """The custom Function that an autograd node runs the backward of; None for other nodes."""
+    found = getattr(type(function), "_forward_cls", None)
+    return found if isinstance(found, type) else None
+
+
+def gradients_wanted(function: Any) -> tuple[bool, ...]:
+    """For each argument of a custom Function's forward: does backward have to give a gradient?
+
+    Through the base class: the context may have an attribute of this name of its own.
+    """
+    wanted = getattr(torch.autograd.function.BackwardCFunction, "needs_input_grad", None)
+    try:
+        return tuple(bool(flag) for flag in wanted.__get__(function))  # type: ignore[union-attr]
+    except (AttributeError, RuntimeError, TypeError):
+        return ()
+
+
+def custom_op_forward(name: str) -> Any:
+    """The function that torch.library.custom_op made an operator of, by its qualified name."""
+    module = sys.modules.get("torch._library.custom_ops")
+    return getattr(getattr(module, "OPDEFS", {}).get(name), "_init_fn", None)
+
+
+def registered_backward(cls: Any) -> tuple[str, Any, Any] | None:
+    """Of the Function that torch makes for an operator: its name, backward and setup_context.
+
+    They are held by the closures of that Function's methods.
+    """
+    name, info, function = "", None, getattr(cls, "backward", None)
+    for _ in range(3):  # an operator with lists of tensors has one more around it
+        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+        cells = getattr(function, "__closure__", None) or ()
+        held = {n: c.cell_contents for n, c in zip(names, cells, strict=True)}
+        name = str(getattr(held.get("op"), "_name", name))
+        info = held.get("info", info)
+        function = held.get("orig_backward")
+    if info is None or not hasattr(info, "_backward_fn"):
+        return None
+    return name, info._backward_fn, getattr(info, "_setup_context_fn", None)
+
+
+def library_file(op: str) -> str:
+    """The file in which the library of an operator was made; empty if torch does not say."""
+    dump = getattr(torch._C, "_dispatch_dump", None)
+    try:
+        text = str(dump(op)) if dump is not None else ""
+    except RuntimeError:
+        return ""
+    found = re.search(r"^debug: registered at (.+):\d+$", text, re.M)
+    return found.group(1) if found else ""
+
+
+def unpack_hooks(function: Any, name: str) -> list[Any]:
+    """The hooks that packed a saved value, unless it was let go of since."""
+    try:
+        raw = getattr(function, _RAW + name, None)
+    except RuntimeError:
+        return []
+    parts = raw if isinstance(raw, (tuple, list)) else [raw]
+    hooks = [getattr(part, "unpack_hook", None) for part in parts]
+    return [hook for hook in hooks if hook is not None]
+
+
+_top_hooks: Any = getattr(
+    getattr(torch._C, "_autograd", None), "_top_saved_tensors_default_hooks", None
+)
+
+
+def saved_tensors_hooks() -> tuple[Any, Any] | None:
+    """The pair (pack, unpack) that is in force, or None."""
+    pair = _top_hooks(False) if _top_hooks is not None else None
+    return (pair[0], pair[1]) if pair else None
+
+
 def complaint(function: Any, name: str) -> str:
-    """What autograd says when a saved value is asked for; empty if it has no objection."""
+    """What autograd says when a saved value is asked for; empty if it has no objection.
+
+    Not asked where a hook packed it: that would run the program's code.
+    """
     custom = is_custom(function) and name == "tensors"
     try:
+        if unpack_hooks(function, name):
+            return ""
         getattr(function, "saved_tensors" if custom else f"_saved_{name}")
     except RuntimeError as error:
         return str(error)
@@ -225,6 +383,18 @@ _handler = getattr(torch.overrides, "handle_torch_function", None)
 REENTRY_CODE: CodeType | None = _handler.__code__ if isinstance(_handler, FunctionType) else None
 
 _CONTEXT_FILE = torch_contextlib.__file__
+
+# Where a re-entrant checkpoint runs the program's function with gradients off.
+_forward = getattr(getattr(torch_checkpoint, "CheckpointFunction", None), "forward", None)
+CHECKPOINT_CODE: CodeType | None = getattr(_forward, "__code__", None)
+# What holds the function that a checkpoint of the other kind runs again in backward.
+CHECKPOINT_FRAME: Any = getattr(torch_checkpoint, "_CheckpointFrame", None)
+_ENTERS_HOOKS = getattr(torch.autograd.graph.saved_tensors_hooks.__enter__, "__code__", None)
+
+
+def enters_saved_hooks(frame: FrameType) -> bool:
+    """Whether a frame of torch's is about to put saved-tensor hooks in force."""
+    return frame.f_code is _ENTERS_HOOKS
 
 
 def is_decoration(frame: FrameType) -> bool:
@@ -257,6 +427,93 @@ def force_eager() -> Any:
     """
     stance = getattr(torch.compiler, "set_stance", None)
     return None if stance is None else stance("force_eager")
+
+
+def compiler_frames() -> Any:
+    """The module in which compiled functions tell where their regions begin and end, or None."""
+    try:
+        module = importlib.import_module("torch._dynamo.eval_frame")
+    except ImportError:
+        return None
+    return module if callable(getattr(module, "set_eval_frame", None)) else None
+
+
+def never_compile(function: Any) -> None:
+    """Keep torch's compiler from looking at a function that is called while it is on."""
+    skip = getattr(compiler_frames(), "skip_code", None)
+    if skip is not None:
+        skip(function.__code__)
+
+
+def is_uncompiled(frame: FrameType) -> bool:
+    """Whether `frame` is torch's wrapper around a function that must not be compiled."""
+    return frame.f_code.co_qualname.startswith("DisableContext.")
+
+
+def compiled_call(frame: FrameType) -> tuple[Any, Any, Any]:
+    """The function, the arguments and the result (None if there is none) of a compiled call."""
+    snapshot = frame.f_locals
+    names = ("fn", "args", "kwargs", "result")
+    function, args, kwargs, result = (snapshot.get(name) for name in names)
+    if type(snapshot) is dict:
+        snapshot.clear()
+    return function, (args, kwargs), result
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return bool(cell.cell_contents is not None)
+    except ValueError:
+        return False
+
+
+def reached_by(function: Any) -> list[Any]:
+    """What a function can get at besides its arguments: its own object, closure and globals."""
+    owner = getattr(function, "__self__", None)
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return [owner]
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    named = [function.__globals__.get(name) for name in code.co_names]
+    return [owner, *cells, *named]
+
+
+def is_compiled(function: Any) -> bool:
+    """Whether an autograd node is the backward of a compiled region."""
+    forward = getattr(type(function), "_forward_cls", None)
+    return str(getattr(forward, "__module__", "")).startswith("torch._functorch")
+
+
+def searches_in_vain(replica: Any) -> bool:
+    """Whether DistributedDataParallel looks for unused parameters and has found none."""
+    if not getattr(replica, "find_unused_parameters", False) or replica.static_graph:
+        return False
+    facts: dict[str, Any] = getattr(replica, "_get_ddp_logging_data", dict)()
+    return bool(facts.get("unused_parameter_size") == 0)
+
+
+def suspend_hook(handle: Any) -> None:
+    """Take a hook out of torch's table for a while; its place is kept by its number."""
+    table = _hook_table(handle)
+    hook = None if table is None else table.pop(handle.id, None)
+    if hook is not None:
+        handle.suspended = hook
+
+
+def resume_hook(handle: Any) -> None:
+    """Put a hook back, before those that were registered after it."""
+    table, hook = _hook_table(handle), vars(handle).pop("suspended", None)
+    if table is None or hook is None:
+        return
+    later = {number: table.pop(number) for number in sorted(table) if number > handle.id}
+    table[handle.id] = hook
+    table.update(later)
+
+
+def _hook_table(handle: Any) -> Any:
+    reference = getattr(handle, "hooks_dict_ref", None)
+    return None if reference is None else reference()
 
 
 def _has_step_hooks() -> bool:
@@ -295,7 +552,7 @@ def capabilities() -> list[tuple[str, bool, str]]:
             "the call is named instead of the decorator",
         ),
         (
-            "torch.compile regions, run eagerly",
+            "torch.compile regions, run eagerly (--eager)",
             hasattr(torch.compiler, "set_stance"),
             "calls inside compiled regions are not seen",
         ),

@@ -15,11 +15,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from whygrad.record import patches, step_patches, torch_api
+from whygrad.record import collectives, patches, step_patches, torch_api
 from whygrad.record.asker import Asker
-from whygrad.record.events import Question
+from whygrad.record.events import INSIDE_FUNCTION, Question
 from whygrad.record.mode import WatchingMode
 from whygrad.record.recorder import Recorder
+from whygrad.record.regions import Regions
 from whygrad.record.tempo import FULL_STEPS, Tempo
 
 _OPTIMIZER_WORK = ("Optimizer.step#", "Optimizer.zero_grad#")  # names that torch gives it
@@ -33,15 +34,15 @@ class Watcher:
         answer: Callable[[Question], None],
         max_operations: int,
         watch_steps: frozenset[int] = frozenset(),
+        eager: bool = False,
     ) -> None:
+        self.eager = eager
         self.recorder = Recorder(max_operations)
         self.asker = Asker(self.recorder, answer, watch_steps)
         self._thread = threading.local()
         self._patches = patches.Patches()
         self._step_patches = patches.Patches()  # not in place while resting
         self._ledger_patches = patches.Patches()  # in place only while the ledger is kept
-        self._handles: list[Any] = []
-        self._before: Any = None  # torch's handle of the hook before steps
         self.tempo = Tempo(watch_steps)
         self.resting = False
         self._mode: WatchingMode | None = None
@@ -53,20 +54,38 @@ class Watcher:
         patches.watch_threads(self._patches, self._enter_thread, self._leave_thread)
         makers = self.asker.complaints.makers
         step_patches.install(self._patches, self.recorder, self.asker.health.ledger, makers)
+        self.asker.complaints.hooks.install(self._patches)
+        self.asker.complaints.recomputations.install(self._patches)
+        self.asker.complaints.recomputations.resting = lambda: self.resting
+        self.asker.complaints.gradients_off = self._gradients_off
         patches.watch_warnings(self._patches, self.recorder, self.asker.on_warning)
         self._watch_steps()
         self._keep_ledger()
         self.asker.health.ledger.switched = self._keep_ledger
-        self._handles = [
-            register_optimizer_step_post_hook(self._after_step),
-            *step_patches.hooks(self.recorder, self.asker.health.ledger),
-        ]
+        self._patches.add_hook(register_optimizer_step_post_hook(self._after_step))
+        for handle in step_patches.hooks(self.recorder, self.asker.health.ledger):
+            self._patches.add_hook(handle)
+        collectives.install(self._patches, self.recorder, self.current_mode)
+        self._watch_compiler()
         _watching.add(self)
         self._mode = self._enter()
 
     def _watch_steps(self) -> None:
         patches.around_record_function(self._step_patches, self._entering, self._resume)
-        self._before = register_optimizer_step_pre_hook(self._before_step)
+        self._step_patches.add_hook(register_optimizer_step_pre_hook(self._before_step))
+
+    def _watch_compiler(self) -> None:
+        if self.eager:
+            patches.run_eagerly(self._patches, self.recorder)
+            return
+        regions = Regions(
+            self.recorder,
+            self.current_mode,
+            lambda: (self._patches, self._step_patches, self._ledger_patches),
+            self.asker.training_state,
+            self.asker.trained_out_of_sight,
+        )
+        regions.install(self._patches)
 
     def _keep_ledger(self) -> None:
         """The ledger is opened or closed."""
@@ -74,11 +93,6 @@ class Watcher:
         self._ledger_patches.undo()
         if ledger.active:
             step_patches.watch(self._ledger_patches, self.recorder, ledger)
-
-    def _unwatch_steps(self) -> None:
-        if self._before is not None:
-            self._before.remove()
-        self._step_patches.undo()
 
     def stop(self) -> None:
         """Take everything away again; harmless when called twice."""
@@ -91,12 +105,15 @@ class Watcher:
         self._thread.mode = None
         for other in list(self._modes):
             other.paused = True  # of threads that live on
-        for handle in self._handles:
-            handle.remove()
         self.asker.health.ledger.switched = lambda: None
         self._ledger_patches.undo()
-        self._unwatch_steps()
+        self._step_patches.undo()
         self._patches.undo()
+
+    def _gradients_off(self) -> bool:
+        """Whether the program, and not torch for itself, keeps gradients off right now."""
+        mode = self.current_mode()
+        return mode is not None and mode.switches.off_because() != INSIDE_FUNCTION
 
     def current_mode(self) -> WatchingMode | None:
         """The mode of this thread, if it is watched."""
@@ -191,7 +208,7 @@ class Watcher:
     def _rest(self, mode: WatchingMode, optimizer: Any) -> None:
         self.resting = mode.paused = True
         torch_api.remove_mode(mode)
-        self._unwatch_steps()
+        self._step_patches.undo()
         self.tempo.rest(optimizer, self.recorder.step)
 
     def _wake(self, mode: WatchingMode) -> None:

@@ -30,6 +30,7 @@ class Writes:
     def __init__(self) -> None:
         self.log: deque[Write] = deque(maxlen=_MAX_WRITES)
         self.into: dict[int, Write] = {}  # leaf -> the latest write to it, also through .data
+        self.converted: dict[int, tuple[int, int]] = {}  # leaf -> when last, and where
         self.used_statistics = False  # batch_norm has kept its running statistics for backward
 
     def add(
@@ -45,13 +46,15 @@ class Writes:
         stack = recorder.frames.stack(frame)
         now = recorder.now
         silent = silent or (not tensor.requires_grad and _is_data(recorder, node))
+        if silent and torch_api.is_check(frame):
+            return stack  # gradcheck() moves its inputs a little, and back again
         if silent:
             recorder.written_silently(now)
         memory = extent(tensor)
         write = Write(now, *memory, version(tensor), op, stack, node, silent)
         self.log.append(write)
         ref = recorder.aliases.get(node)
-        owner = ref() if ref is not None else None
+        owner = torch_api.alive(ref) if ref is not None else None
         known = node if owner is None else recorder.node_of(owner)
         if known is not None and (known < 0 or (tensor.requires_grad and is_leaf(tensor))):
             self._note(known, write)
@@ -64,7 +67,10 @@ class Writes:
     def replaced(self, recorder: Recorder, tensor: Any, node: int, frame: FrameType) -> None:
         """`tensor.data = value`: the tensor looks at other memory from now on."""
         if torch_api.is_conversion(frame):
-            return  # module.to(...), .float(): the same numbers in another place
+            # module.to(...), .float(): the same numbers in another place
+            if node in self.converted or len(self.converted) < _MAX_WRITES:
+                self.converted[node] = recorder.now, recorder.frames.stack(frame)
+            return
         stack, now = recorder.frames.stack(frame), recorder.now
         recorder.written_silently(now)
         write = Write(now, 0, 0, version(tensor), DATA_WRITE, stack, node, True)
@@ -194,7 +200,7 @@ def through_data(
 ) -> None:
     """`x.data.copy_(value)` writes into x behind autograd's back."""
     ref = recorder.aliases.get(inputs[0]) if len(inputs) > 1 else None
-    written = ref() if ref is not None else None
+    written = torch_api.alive(ref) if ref is not None else None
     known = recorder.node_of(written) if written is not None else None
     if known is not None:
         recorder.aliases[node] = ref

@@ -13,6 +13,7 @@ from whygrad.source.reaching import LOOPS
 from whygrad.source.spans import Span
 from whygrad.source.tree import expression_at, function_at, node_span, statement_at, text_of
 
+_COUNTING = ("range", "len", "print", "min", "max", "int", "tqdm")
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -161,6 +162,17 @@ def _loops_around(source: SourceFile, span: Span) -> Iterator[ast.stmt]:
             return
         if isinstance(node, LOOPS) and child in node.body:
             yield node
+
+
+def is_wound_forward(span: Span) -> bool:
+    """Whether a loop does nothing for training but what is called at a place: to resume."""
+    source = load(span.file)
+    loop = next(_loops_around(source, span), None)
+    if loop is None:
+        return False
+    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    others = [call for call in calls if source.extent(call) != span.extent]
+    return all(dotted_name(call.func) in _COUNTING for call in others)
 
 
 def same_block(one: Span, other: Span) -> bool:

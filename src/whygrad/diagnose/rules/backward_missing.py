@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, steps, words
+from whygrad.diagnose import absent_stories, lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Training
 from whygrad.record.accounts import PassUse
@@ -19,6 +19,7 @@ CODE = "backward-missing"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from absent_stories.not_yet(case, CODE)
     account = case.question.account
     if account is None or not account.complete:
         return

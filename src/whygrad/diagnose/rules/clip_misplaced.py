@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from whygrad.diagnose import lives, steps, words
+from whygrad.diagnose import complaints, lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Training
 from whygrad.record.accounts import Account, ClearUse, ClipUse, PassUse, StepUse
 from whygrad.session import Edit, Finding, Fix, Related
+from whygrad.source.given import defined_at
 from whygrad.source.spans import Span, location
 from whygrad.source.step_calls import call_arguments, is_infinite, order_in_source, same_block
 from whygrad.source.step_edits import move_after, move_before
 
 CODE = "clip-misplaced"
 
+_USED_UP = "clip-empty-generator"
+
 Place = Literal["before backward", "after step"]
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        where = None
+        if said.message.id == _USED_UP:
+            where = defined_at(case.places.spans(said.complaint.stack), 0, "parameters")
+        yield complaints.finding(case, said, where=where)
     account = case.question.account
     if account is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import story
+from whygrad.diagnose import complaints, departures, functionals, story
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.exits import exit_of
 from whygrad.graph.separate import Separation
@@ -20,6 +20,12 @@ _SPOKEN = {"data": ".data", "detach": ".detach()", "detach_": ".detach_()"}
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    told = functionals.tell(case, CODE)
+    said = complaints.said(case, CODE) if told is None and not case.separations else None
+    if told is not None:
+        yield told
+    elif said is not None:
+        yield departures.tell(case, said)
     for separation in case.separations:
         if separation.first.kind == "detach" and exit_of(case, separation) is None:
             finding = _explain(case, separation)

@@ -14,18 +14,24 @@ from whygrad.source.spans import Span, location
 
 CODE = "failed-in-backward"
 
+_FORKED = "fork-after-cuda-backward"
+_TRIAL = "gradcheck._test_batched_grad"
+
 
 def diagnose(case: Case) -> Iterator[Finding]:
     complaint = case.question.complaint
-    if complaint is None or complaint.warning:
+    if complaint is None or complaint.warning or case.question.autopsy is not None:
         return
+    if any(call.endswith(_TRIAL) for call in complaint.calls):
+        return  # gradcheck() catches it, and then says in words of its own what failed
     if not complaint.message:
         yield from _unknown(case, complaint)
         return
     said = complaints.said(case, CODE)
     if said is None:
         return
-    operation = _operation(case, complaint)
+    of_call = said.message.id == _FORKED  # the fault is not in any operation
+    operation = None if of_call else _operation(case, complaint)
     yield complaints.finding(case, said, where=operation)
 
 
@@ -53,8 +59,16 @@ def _unknown(case: Case, complaint: Complaint) -> Iterator[Finding]:
         ],
         why=_values(case, complaint)
         or "the program's own code, which autograd called, raised the exception.",
-        checked=[] if inside is not None else ["what came after it had gone through already."],
-        fix=Fix(title="look at the shapes and dtypes that go into this operation"),
+        checked=["the derivatives of what came after it had been computed."]
+        if inside is None and complaint.failed_surely
+        else [],
+        inferred=[]
+        if inside is not None or complaint.failed_surely
+        else [
+            "operations right after it keep nothing by which it would show whether their "
+            "derivatives had been computed: it may have been one of them."
+        ],
+        fix=Fix(title="look at the shapes and dtypes here: the values above are what it met"),
         first_step=case.question.step,
     )
 
@@ -78,8 +92,8 @@ def _values(case: Case, complaint: Complaint) -> str:
     given = [_value(graph, fed) for fed in graph.inputs(node)]
     return (
         f"in the forward pass it took {', '.join(given) or 'no tensor'} and gave "
-        f"{_value(graph, node)}. Its derivative has to work on a gradient of the shape and dtype "
-        "of what it gave."
+        f"{_value(graph, node)}. Its derivative takes a gradient like what it gave, and makes one "
+        "like everything it took that needs one."
     )
 
 

@@ -5,26 +5,57 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from whygrad.diagnose import story, words
+from whygrad.diagnose import absent_stories, complaints, story, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.complaints import Said
 from whygrad.diagnose.frozen import Part, frozen_parts
 from whygrad.record.events import Event, ParameterInfo
-from whygrad.session import Finding, Fix, PathStep, Severity
+from whygrad.session import Finding, Fix, PathStep, Related, Severity
 from whygrad.source.spans import Span, location
 
 CODE = "frozen-parameters"
 
 
+_NOTHING_TRAINS = "ddp-no-trainable-parameters"
+_MIXED = "fsdp-uniform-requires-grad"
+
+
 def diagnose(case: Case) -> Iterator[Finding]:
-    if case.raises or case.question.kind == "asked":
+    found = complaints.said(case, CODE)
+    if found is not None:
+        yield _told(case, found)
+    elif case.absence is not None:
+        where = where_frozen(case, [read.node for read in case.absence.reads])
+        yield from absent_stories.frozen(case, CODE, "frozen", where)
+    elif case.raises or case.question.kind == "asked":
         yield from _everything_frozen(case)
     elif case.question.kind == "no-gradient":
         yield from _islands(case)
 
 
+def _told(case: Case, found: Said) -> Finding:
+    """What wraps a model for several processes does not go with what is frozen in it."""
+    by_root: dict[int, list[ParameterInfo]] = defaultdict(list)
+    for info in case.question.parameters:
+        by_root[info.root].append(info)
+    wanted: list[ParameterInfo] = []
+    for infos in by_root.values():
+        frozen = [info for info in infos if not info.requires_grad]
+        if frozen and (len(frozen) < len(infos)) is (found.message.id == _MIXED):
+            wanted += frozen
+    where = where_frozen(case, [info.node for info in wanted])
+    names = [info.name for info in wanted]
+    if found.message.id == _NOTHING_TRAINS:
+        return complaints.finding(case, found, where=where, parameters=names)
+    if found.message.id == _MIXED and where is not None:
+        frozen_at = Related("created", location(where), f"{words.listed(names)} frozen here")
+        return complaints.finding(case, found, related=[frozen_at], parameters=names)
+    return complaints.finding(case, found)
+
+
 def _everything_frozen(case: Case) -> Iterator[Finding]:
     """No trainable leaf is left behind the loss, but frozen parameters are."""
-    if not case.unreached or not case.roots:
+    if not case.unreached or not case.roots or complaints.without_history(case) is not None:
         return
     behind = case.graph.ancestors(case.roots)
     if case.held_without_grad(behind):
@@ -38,7 +69,7 @@ def _everything_frozen(case: Case) -> Iterator[Finding]:
     ]
     if not frozen:
         return
-    where = _where_frozen(case, frozen)
+    where = where_frozen(case, frozen)
     if where is None:
         return
     total = len(frozen)
@@ -60,7 +91,7 @@ def _islands(case: Case) -> Iterator[Finding]:
     for part in frozen_parts(case.question.parameters):
         if any(info.node in case.question.had_gradient for info in part.members):
             continue  # frozen for a while, as a discriminator is in the generator's step
-        where = _where_frozen(case, [info.node for info in part.members])
+        where = where_frozen(case, [info.node for info in part.members])
         if where is not None:
             by_line[where].append(part)
     trained_through = _trained_through(case) if by_line else set()
@@ -124,7 +155,7 @@ def _held_finding(case: Case, where: Span, infos: list[ParameterInfo], on_purpos
     )
 
 
-def _where_frozen(case: Case, nodes: list[int]) -> Span | None:
+def where_frozen(case: Case, nodes: list[int]) -> Span | None:
     """The line that set requires_grad=False on most of them; None if it was not seen."""
     lines: dict[Span, int] = defaultdict(int)
     for node in nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, steps, words
+from whygrad.diagnose import complaints, lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Training
 from whygrad.record.accounts import Act, ClearUse, PassUse, StepUse
@@ -17,6 +17,7 @@ CODE = "gradients-not-zeroed"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from complaints.plain(case, CODE)
     for training in steps.trainings(case):
         if not steps.sure(case, training.cycles):
             continue

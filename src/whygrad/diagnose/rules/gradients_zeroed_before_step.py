@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from whygrad.diagnose import lives, steps, words
+from whygrad.diagnose import absent_stories, lives, steps, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.steps import Cycle, Training
 from whygrad.record.accounts import Account, Act, ClearUse, ClipUse, PassUse, StepUse
@@ -32,6 +32,7 @@ class Loss:
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from absent_stories.cleared(case, CODE)
     account = case.question.account
     if account is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, words
+from whygrad.diagnose import complaints, lives, words
 from whygrad.diagnose.case import Case, is_library
 from whygrad.record.events import Kept
 from whygrad.session import Edit, Finding, Fix, Related
@@ -19,6 +19,7 @@ _BYTES_PER_NODE = 600  # measured: a small operation's node with its Python side
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from complaints.plain(case, CODE)
     kept = case.question.kept
     if kept is None:
         return

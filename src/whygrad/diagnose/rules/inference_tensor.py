@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from whygrad import catalogue
 from whygrad.diagnose import story, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.rules.no_grad_block import switch_place
@@ -15,6 +16,9 @@ from whygrad.source.edits import replace_text
 from whygrad.source.spans import Span, location
 
 CODE = "inference-tensor"
+
+_TITLE = "a tensor made under `torch.inference_mode()` is used in training"
+_FIX = "use torch.no_grad() here: its results may be used in training"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
@@ -48,22 +52,25 @@ def _explain(case: Case, node: int) -> Finding | None:
         related.append(Related("created", location(at), "the tensor was made here"))
     for call in _calls_into(case, event, where):
         related.append(Related("via", location(call), "called from here"))
-    title = "a tensor made under `torch.inference_mode()` is used in training"
+    message = catalogue.find(case.question.error_text, case.question.error_type)
+    title = message.title if message is not None and message.title else _TITLE
+    fix = message.fix if message is not None and message.fix else _FIX
     return Finding(
         code=CODE,
         severity="error",
         symptom="raises",
         title=title,
-        message=f"{words.sentence(title)} Autograd cannot save it for backward.",
+        message=f"{words.sentence(title)} It carries no bookkeeping for autograd.",
         location=place,
         label="everything made in here is an inference tensor, for good",
         related=related,
         why="tensors made in inference mode carry no bookkeeping for autograd at all, not even "
-        "a version counter. An operation that must keep one of them for backward refuses, also "
-        "long after the block was left and also if it holds only token ids.",
+        "a version counter, also long after the block was left. Outside of it they may not be "
+        "kept for backward (also if they hold only token ids), written to in place, or asked to "
+        "require grad.",
         checked=["the tensor that the operation refused was made while inference mode was on."],
         fix=Fix(
-            title="use torch.no_grad() here: its results may be used in training",
+            title=fix,
             edits=_edits(where, form),
             safety="forward values stay equal; slightly more bookkeeping",
             deliberate="if inference mode must stay (serving code), give the training code a "

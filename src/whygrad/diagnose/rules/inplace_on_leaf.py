@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, words
+from whygrad import catalogue
+from whygrad.diagnose import complaints, lives, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.complaints import Said
+from whygrad.record.events import Event
+from whygrad.record.ops import display_name, is_write
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.inplace_edits import (
     find_inplace_constructors,
@@ -23,15 +27,25 @@ _LEAF = re.compile(r"(view of a )?\bleaf Variable that requires grad|resize vari
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        yield _moved(case, said)
     question = case.question
     found = _LEAF.search(question.error_text)
-    if found is None or not case.raises:
+    if found is None or not case.raises or _is_quoted(case):
         return
     stack = question.raised_at or question.stack
     target = question.targets[0] if question.targets else None
     where, library = case.blame(stack, target)
     if where is not None:
         yield _finding(case, where, library, target, part=bool(found.group(1)))
+
+
+def _is_quoted(case: Case) -> bool:
+    """Whether these words stand inside of another message: torch.compile quotes what it meets."""
+    complaint = case.question.complaint
+    message = catalogue.by_id(complaint.message) if complaint is not None else None
+    return message is not None and message.told_by not in ("", CODE)
 
 
 def _finding(
@@ -76,6 +90,22 @@ def _fix(where: Span, library: Span | None) -> Fix:
         deliberate="if gradient should flow through the write, write into a copy: `.clone()` "
         "first, and use that.",
     )
+
+
+def _moved(case: Case, said: Said) -> Finding:
+    """A leaf became a result after a graph had been built that ends in it."""
+    recording = case.graph.recording
+    for node in range(recording.base + len(recording.events) - 1, recording.base - 1, -1):
+        event = Event(*recording.events[node - recording.base])
+        written = next(iter(event.inputs), None)
+        if not event.live or not is_write(event.op) or written is None:
+            continue
+        where = case.places.node_span(node)
+        if where is not None and not case.graph.inputs(written):
+            said.words["op"] = display_name(event.op)
+            return complaints.finding(case, said, where=where)
+    said.words["op"] = "an in-place operation"
+    return complaints.finding(case, said)
 
 
 def _leaf(case: Case, target: int | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, words
+from whygrad.diagnose import complaints, lives, refused_writes, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.story import source_text
 from whygrad.record.events import Change, SavedValue
@@ -27,6 +27,10 @@ def diagnose(case: Case) -> Iterator[Finding]:
         where, library = lives.change_span(case, change)
         if where is not None:
             yield _finding(case, value, change, where, library)
+        return
+    said = complaints.said(case, CODE)
+    if said is not None:
+        yield refused_writes.tell(case, said)
 
 
 def _culprit(case: Case) -> tuple[SavedValue, Change] | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, words
+from whygrad.diagnose import complaints, custom, lives, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.complaints import Said
 from whygrad.record.ops import display_name
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.inplace_edits import find_inplace_constructors, out_of_place, set_inplace_false
+from whygrad.source.inplace_layers import made_to_write
 from whygrad.source.spans import Span, location
-from whygrad.source.uses import is_iterated
+from whygrad.source.uses import is_iterated, is_object_call
 
 CODE = "inplace-on-view"
 
@@ -23,6 +25,12 @@ _HOOK = "BackwardHookFunction"
 def diagnose(case: Case) -> Iterator[Finding]:
     kind = _kind(case.question.error_text) if case.raises else None
     if kind is None:
+        said = complaints.said(case, CODE)
+        aliased = custom.returns_input(case, CODE)
+        if aliased is not None:
+            yield aliased
+        elif said is not None:
+            yield complaints.finding(case, said, where=_given_back(case, said))
         return
     question = case.question
     target = question.targets[0] if question.targets else None
@@ -32,6 +40,14 @@ def diagnose(case: Case) -> Iterator[Finding]:
     where, library = case.blame(stack, target)
     if where is not None:
         yield _finding(case, kind, where, library, target)
+
+
+def _given_back(case: Case, said: Said) -> Span | None:
+    """The operation that made the view which a module returned."""
+    if said.message.group == "custom-function":
+        return None  # the call that hands the view in is the one to change
+    views = [g.node for g in said.complaint.given if not g.leaf and g.node >= 0]
+    return case.places.node_span(views[-1]) if views else None
 
 
 def _kind(text: str) -> str | None:
@@ -92,23 +108,23 @@ def _finding(
     op = _operation(case, maker)
     title = _TITLE[kind].format(name=name, op=op)
     base = kind == "base"
+    built = _built(case, where) if library is None else None
     return Finding(
         code=CODE,
         severity="error",
         symptom="raises",
         title=title,
         message=f"{words.sentence(title)} {_made_words(case, maker)}".strip(),
-        location=location(where),
-        label="this write" if base else lives.error_label(case),
+        location=location(built or where),
+        label=_label(case, built, base),
         related=[
             *_made(case, kind, maker, where),
-            *(lives.surfaced_here(case, where) if base else []),
-            *_layer(where),
+            *(lives.surfaced_here(case, built or where) if base or built is not None else []),
         ],
         parameters=[],
         why=_WHY[kind],
         checked=[_checked(case, maker, op)] if maker is not None and op else [],
-        fix=_fix(kind, where, library),
+        fix=_fix(kind, where, library, built),
         first_step=case.question.step,
     )
 
@@ -143,19 +159,31 @@ def _made(case: Case, kind: str, maker: int | None, where: Span) -> list[Related
     return [Related("created", location(span), label)]
 
 
-def _layer(where: Span) -> list[Related]:
+def _built(case: Case, where: Span) -> Span | None:
+    """The line that made the layer which writes, if it is a layer and just one fits."""
+    if not is_object_call(where, ""):
+        return None
     built = find_inplace_constructors(where.file, where.line)
-    return [Related("created", location(span), "built to write in place") for span in built[:1]]
+    complaint = case.question.complaint
+    if len(built) != 1 and complaint is not None and complaint.layer is not None:
+        files = [span.file for span in case.places.spans(complaint.stack)]
+        built = made_to_write(files, complaint.layer.type)
+    return built[0] if len(built) == 1 else None
+
+
+def _label(case: Case, built: Span | None, base: bool) -> str:
+    if built is not None:
+        return "this layer is built to write in place"
+    return "this write" if base else lives.error_label(case)
 
 
 def _checked(case: Case, maker: int | None, op: str) -> str:
     return f"the tensor that may not be written to was made by `{op}`."
 
 
-def _fix(kind: str, where: Span, library: Span | None) -> Fix:
-    built = find_inplace_constructors(where.file, where.line)
-    if library is None and len(built) == 1:
-        edits = set_inplace_false(built[0])
+def _fix(kind: str, where: Span, library: Span | None, built: Span | None) -> Fix:
+    if built is not None:
+        edits = set_inplace_false(built)
     else:
         edits = out_of_place(where) if library is None and kind != "detach" else []
     titles = {

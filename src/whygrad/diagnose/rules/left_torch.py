@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import story, words
+from whygrad.diagnose import complaints, departures, functionals, lost_losses, story, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.exits import exit_of, rebuilds
 from whygrad.graph.separate import Separation
@@ -32,6 +32,14 @@ _SPOKEN = {
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    told = functionals.tell(case, CODE)
+    if told is not None:
+        yield told
+        return
+    said = complaints.said(case, CODE)
+    if said is not None:
+        lost = said.message.id in lost_losses.MESSAGES
+        yield lost_losses.tell(case, said) if lost else departures.tell(case, said)
     for separation in case.separations:
         exit_node = exit_of(case, separation)
         if exit_node is not None and not rebuilds(case, exit_node):

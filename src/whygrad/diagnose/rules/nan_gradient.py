@@ -6,7 +6,15 @@ import math
 import os
 from collections.abc import Iterator
 
-from whygrad.diagnose import explosions, poisons, remedies, values, words
+from whygrad.diagnose import (
+    complaints,
+    explosions,
+    nan_complaints,
+    poisons,
+    remedies,
+    values,
+    words,
+)
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.poisons import Poison
 from whygrad.diagnose.suspects import Suspect, suspects
@@ -21,6 +29,9 @@ _MOST_SUSPECTS = 3
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        yield from nan_complaints.tell(case, said, _followed)
     account = case.question.account
     nodes = poisons.poisoned_parameters(case)
     if account is None or not nodes or explosions.find(case) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from whygrad.diagnose import story
+from whygrad.diagnose import complaints, story
 from whygrad.diagnose.case import Case
 from whygrad.graph.separate import Separation
 from whygrad.record.events import Event, Switch
@@ -22,6 +22,11 @@ _UNSEEN = Switch("inference_mode", False, -1, 0, None, False)
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        around = (enclosing_with(s, SWITCHES) for s in case.places.spans(said.complaint.stack))
+        where = next((span for span in around if span is not None), None)
+        yield complaints.finding(case, said, where=where)
     for separation in case.separations:
         if separation.first.kind == "switch":
             finding = _explain(case, separation)

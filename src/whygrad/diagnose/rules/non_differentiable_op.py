@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import operations, story
+from whygrad.diagnose import complaints, operations, story, underivable
 from whygrad.diagnose.case import Case
 from whygrad.graph.separate import Separation
 from whygrad.record.ops import display_name
 from whygrad.session import Edit, Finding, Fix
 from whygrad.source.edits import rename_callee
+from whygrad.source.handled import is_expected
 from whygrad.source.spans import Span
 from whygrad.source.tree import callee_name, receiver_text
 
 CODE = "non-differentiable-op"
 
+_CAUGHT = ("RuntimeError", "NotImplementedError")
+
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        told = underivable.tell(case, said)
+        if is_expected(said.outer or said.where, *_CAUGHT):
+            told.severity = "info"  # the program tries, and has another way
+        yield told
     for separation in case.separations:
         if separation.first.kind in ("not-differentiable", "torch-switch"):
             finding = _explain(case, separation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import missing, words
+from whygrad.diagnose import absent_stories, missing, words
 from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.missing import Missing
 from whygrad.record.ops import display_name
@@ -18,6 +18,7 @@ CODE = "output-not-in-loss"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from absent_stories.apart(case, CODE)
     found = missing.unconnected(case)
     if found is None:
         return

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from whygrad.diagnose import complaints, missing, refused_lists, words
 from whygrad.diagnose import left as leaving
-from whygrad.diagnose import missing, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.left import Left
 from whygrad.diagnose.replaced import replacements
@@ -45,6 +45,9 @@ class _Group:
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        yield from refused_lists.tell(case, said)
     left = leaving.behind(case)
     if left is None:
         return

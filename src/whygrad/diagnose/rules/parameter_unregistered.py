@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from whygrad.diagnose import complaints, lives, refused_parameters, unregistered, words
 from whygrad.diagnose import left as leaving
-from whygrad.diagnose import lives, unregistered, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.left import Left, Remade
 from whygrad.graph.consumers import Consumers
@@ -20,6 +20,9 @@ CODE = "parameter-unregistered"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, CODE)
+    if said is not None:
+        yield refused_parameters.tell(case, said)
     if case.question.kind == "backward-raised":
         yield from _raised(case)
     left = leaving.behind(case)

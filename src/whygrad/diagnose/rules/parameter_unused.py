@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from whygrad.diagnose import absent_stories, missing, words
 from whygrad.diagnose import left as leaving
-from whygrad.diagnose import missing, words
 from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.missing import Missing, Part
 from whygrad.diagnose.replaced import replaced_targets
@@ -35,6 +35,7 @@ _COMPOSED = frozenset(
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from absent_stories.unused(case, CODE)
     found = missing.unconnected(case)
     if found is None:
         return
@@ -45,6 +46,8 @@ def diagnose(case: Case) -> Iterator[Finding]:
     registered = [info for info in infos if info.registered]
     for part in missing.parts(registered, case.question.parameters):
         where = _where(case, part)
+        if where is not None and found.hidden and not _is_certain(case, [part], where):
+            continue
         if where is not None:
             by_line.setdefault((where, _severity(case, found, part, where)), []).append(part)
     for (where, severity), parts in by_line.items():
@@ -52,7 +55,9 @@ def diagnose(case: Case) -> Iterator[Finding]:
     for info in infos:
         where = next(iter(leaving.made_at(case, info.node)), None)
         # One that a module made and no longer has was replaced, by what is used instead.
-        if not info.registered and where is not None and _makes_tensor(where):
+        if info.registered or found.hidden:
+            continue
+        if where is not None and _makes_tensor(where):
             yield _finding(case, [Part("", [info], False)], where, "warning")
 
 

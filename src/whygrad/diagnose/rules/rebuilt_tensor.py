@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import story
+from whygrad.diagnose import complaints, story
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.exits import exit_of, rebuilds
 from whygrad.graph.separate import Separation
@@ -18,6 +18,7 @@ CODE = "rebuilt-tensor"
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from complaints.plain(case, CODE)
     for separation in case.separations:
         node = _rebuilt_node(case, separation)
         if node is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from whygrad.diagnose import story, words
+from whygrad.diagnose import absent_stories, complaints, story, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.complaints import Said
+from whygrad.diagnose.rules.frozen_parameters import where_frozen
 from whygrad.record.ops import GRADIENT
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.arguments import argument_text
@@ -25,6 +27,44 @@ _MAKERS = frozenset(
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    yield from absent_stories.frozen(case, CODE, "not-asked", None)
+    said = complaints.said(case, CODE)
+    if said is None:
+        yield from _never_asked(case)
+    elif not case.separations:
+        found = next(_never_asked(case), None)
+        yield found if found is not None else _frozen(case, said)
+
+
+def _frozen(case: Case, said: Said) -> Finding:
+    """Parameters lie behind it, and none of them asks for gradients."""
+    behind = case.graph.ancestors(case.roots)
+    parameters = [node for node in behind if _is_parameter(case, node)]
+    where = where_frozen(case, parameters)
+    if where is None:
+        return complaints.finding(case, said)
+    names = case.names(parameters)
+    value = said.words["receiver"]
+    title = f"`{value}` has no history: {words.count(len(names), 'frozen parameter')} lie behind it"
+    return complaints.finding(
+        case,
+        said,
+        where=where,
+        title=title,
+        label="requires_grad is switched off here",
+        why=f"`{value}` is computed from data and from parameters with requires_grad=False "
+        f"({words.listed(names)}). Nothing behind it asks for a gradient, so it has no history, "
+        "and no gradient will come to it.",
+        fix=Fix(
+            title="let something behind it ask for gradients: the input "
+            "(`x.requires_grad_()`, before the forward pass), or these parameters",
+            safety="forward values stay equal",
+        ),
+        parameters=names,
+    )
+
+
+def _never_asked(case: Case) -> Iterator[Finding]:
     if not case.unreached or not case.roots or case.question.kind == "operation-raised":
         return
     behind = case.graph.ancestors(case.roots)

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whygrad.diagnose import lives, steps, words
+from whygrad.diagnose import complaints, lives, steps, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.complaints import Said
 from whygrad.diagnose.steps import Training
 from whygrad.record.accounts import ScheduleUse, StepUse
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.spans import Span, location
-from whygrad.source.step_calls import called_method, common_loop, order_in_source, same_block
+from whygrad.source.step_calls import (
+    called_method,
+    common_loop,
+    is_wound_forward,
+    order_in_source,
+    same_block,
+)
 from whygrad.source.step_edits import move_after
 
 CODE = "scheduler-before-optimizer"
 
+_NOTICED_AS = "step-missing"  # what torch's own warning is about, as long as nothing else is known
+_SKIPPED_BY = "scaler-misuse"
 _OWN_STEP = ("CosineAnnealingWarmRestarts", "SequentialLR")  # torch does not warn for these
 
 
 def diagnose(case: Case) -> Iterator[Finding]:
+    said = complaints.said(case, _NOTICED_AS)
+    if said is not None:
+        yield _noticed(case, said)
     account = case.question.account
     if account is None or account.scaled or not account.complete:
         return
@@ -27,6 +39,33 @@ def diagnose(case: Case) -> Iterator[Finding]:
             finding = _finding(case, training)
             if finding is not None:
                 yield finding
+
+
+def _noticed(case: Case, said: Said) -> Finding:
+    """Torch has noticed it; whether a step will follow is not known at that time."""
+    history = said.complaint.history
+    uses = history.account.optimizers if history is not None else []
+    name = steps.made_name(case, uses[0]) if len(uses) == 1 else ""
+    said.words |= {
+        "call": steps.written(said.where, "scheduler.step()"),
+        "optimizer": f"`{name}`" if name else "the optimizer",
+    }
+    scaled = history is not None and any(use.call == "step" for use in history.scaling)
+    if not scaled:
+        wound = is_wound_forward(said.where)
+        return complaints.finding(case, said, severity="info" if wound else None)
+    return complaints.finding(
+        case,
+        said,
+        code=_SKIPPED_BY,
+        severity="info",
+        title="the gradient scaler has left out the first step, and the schedule has moved on",
+        label="moves on although no step was made",
+        why="a scaler starts with a large scale, and leaves out steps in which gradients overflow "
+        "until it has found one that fits. That is as it should be; the schedule just is a step "
+        "or two ahead.",
+        fix=Fix(title="move the schedule on only if the scale has not become smaller in update()"),
+    )
 
 
 def _finding(case: Case, training: Training) -> Finding | None:
