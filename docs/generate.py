@@ -17,7 +17,7 @@ from whygrad import explain
 from whygrad.__main__ import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "cli.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "causes.md", ROOT / "docs" / "cli.md"]
 PART = re.compile(r"(<!-- generated: (?P<name>[\w .-]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.S)
 
 
@@ -60,7 +60,7 @@ def codes() -> str:
     rows = ["| code | what happened |", "|---|---|"]
     for code in explain.codes():
         page = explain.page(code)
-        rows.append(f"| [`{code}`](src/whygrad/explain/pages/{code}.md) | {page.summary} |")
+        rows.append(f"| [`{code}`](../src/whygrad/explain/pages/{code}.md) | {page.summary} |")
     return "\n".join(rows) + "\n"
 
 

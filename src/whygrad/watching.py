@@ -33,7 +33,6 @@ from whygrad.source.spans import source_lines
 
 _CONTEXT_LINES = 3
 _MAX_GRAPH_NODES = 5_000
-_OUTCOMES = ("no-gradient", "backward-raised")  # questions about what a warning foretold
 _INPUTS = Event._fields.index("inputs")
 
 active: list[Watch] = []  # the watches that are on, innermost last
@@ -47,6 +46,7 @@ class Answered:
 
     finding: Finding
     stack: int
+    weight: int  # another one at the same place replaces it only if that weighs more
     missing: dict[str, int] = field(default_factory=dict)  # name -> node, for missing gradients
     frozen: set[int] = field(default_factory=set)  # nodes of what is said to be frozen
     growing: bool = False  # true only as long as more graphs are kept with every step
@@ -234,7 +234,7 @@ class Watch:
             self._diagnosis_seconds += time.perf_counter() - began
 
     def _keep(self, finding: Finding, question: Question, nodes: dict[str, int]) -> None:
-        place = finding.location
+        place, weight = finding.location, _weight(finding, question)
         for known in self._answered:
             other = known.finding
             if (other.code, other.location.file, other.location.line) == (
@@ -242,27 +242,19 @@ class Watch:
                 place.file,
                 place.line,
             ):
-                if other.severity == "info" != finding.severity:
-                    self._answered.remove(known)  # a notice first, and then the matter itself
-                    break
-                if other.symptom == "warns" and question.kind in _OUTCOMES and not known.missing:
-                    self._answered.remove(known)  # now it is known what came of it
-                    finding.symptom = "warns" if finding.symptom == "silent" else "raises"
-                    break
-                if other.symptom == "silent" and finding.symptom == "raises":
-                    known.finding = finding  # what would have been wrong did not even get through
-                    return
-                # Health is asked about again; that is no second time.
-                if finding.severity == "error" and other.severity != "error":
-                    known.finding, known.shown = finding, False  # a warning, and then it raised
-                else:
+                if weight <= known.weight:
+                    # Health is asked about again; that is no second time.
                     other.count += question.kind != "health"
-                return
+                    return
+                self._answered.remove(known)
+                if other.symptom == "warns" and finding.symptom == "silent":
+                    finding = dataclasses.replace(finding, symptom="warns")  # torch did say so
+                break
         targets = set(question.targets) if question.kind == "no-gradient" else set()
         missing = {n: nodes[n] for n in finding.parameters if nodes.get(n) in targets}
         frozen = {info.node for info in question.parameters if not info.requires_grad}
         frozen &= {nodes[name] for name in finding.parameters if name in nodes}
-        answered = Answered(finding, question.stack, missing, frozen)
+        answered = Answered(finding, question.stack, weight, missing, frozen)
         answered.growing = question.kind == "kept-alive"
         if question.kind == "health":
             named = {i.name: i for i in question.parameters if i.name in finding.parameters}
@@ -296,6 +288,15 @@ class Watch:
                 )
                 answered.shown = True
                 self.on_finding(session, answered.finding)
+
+
+def _weight(finding: Finding, question: Question) -> int:
+    """How much a finding tells: a notice, torch's warning, what came of it, or that it raised."""
+    if finding.severity == "info":
+        return 0
+    if question.kind == "warned":
+        return 1
+    return 3 if finding.symptom == "raises" else 2
 
 
 def _narrow(finding: Finding, nodes: dict[str, int], holds: Callable[[int], bool]) -> bool:

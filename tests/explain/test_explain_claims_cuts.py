@@ -22,6 +22,7 @@ from claim_helpers import (
 from torch import nn
 
 from whygrad import explain
+from whygrad.explain import pasted
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,9 @@ def test_every_message_that_a_page_quotes_is_torchs_own():
         for quote in re.findall(r"^```text\n(.*?)^```$", explain.page(code).text, re.M | re.S)
     ]
     assert quoted
-    assert [q for q in quoted if not any(message.startswith(q) for message in actual)] == []
+    unknown = [q for q in quoted if not any(message.startswith(q) for message in actual)]
+    # The catalogue's own words are checked against torch with a program for each of them.
+    assert [q for q in unknown if pasted.read(q).message is None] == []
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def test_without_a_code_all_are_listed_in_two_columns(capsys):
 
 
 def test_an_unknown_code_is_answered_in_one_line_with_the_close_ones(capsys):
-    assert run("detach") == 2
+    assert run("frozen") == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert output.err == "whygrad: no page for 'detach'; did you mean detach-call?\n"
+    assert output.err == "whygrad: no page for 'frozen'; did you mean frozen-parameters?\n"
 
 
 def test_without_close_codes_the_answer_tells_where_to_look(capsys):

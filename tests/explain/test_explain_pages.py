@@ -80,10 +80,10 @@ def test_a_page_refers_to_other_pages_that_exist(code):
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("detach", ["detach-call"]),
+        ("detach", ["detach-call", "numpy-needs-detach"]),
         ("detach_call", ["detach-call"]),
         ("Frozen", ["frozen-parameters"]),
-        ("inference-tensors", ["inference-tensor"]),
+        ("inference-tensors", ["inference-tensor", "integer-tensor"]),
         ("qqqqqq", []),
         ("", []),
         ("../pages/detach-call", ["detach-call"]),

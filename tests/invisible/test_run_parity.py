@@ -18,10 +18,10 @@ HEALTHY = {
         x = torch.ones(2, 1, requires_grad=True)
         for _ in range(2):
             print(float(x.sum()))
-            nn.functional.mse_loss(x, torch.ones(2))
+            nn.functional.mse_loss(x, torch.ones(2))  # whygrad: ignore[grad-shape-mismatch]
             nn.Softmax()(x)
             nn.functional.softmax(x)
-            (x * 2).grad
+            (x * 2).grad  # whygrad: ignore[non-leaf-grad]
             warnings.warn("the program's own")
         torch.ones(2, 3, 4).T
         exec("import torch; print(float(torch.ones(1, requires_grad=True) * 2))")

@@ -109,7 +109,7 @@ def finding(
         label=label,
         related=[*(related or []), *_surfaced(case, found, place)],
         parameters=parameters or [],
-        why=why or found.fill(message.meaning),
+        why=words.continued(why or found.fill(message.meaning)),
         checked=checked or [],
         inferred=inferred or [],
         fix=fix or Fix(title=found.fill(message.fix), deliberate=found.fill(message.deliberate)),

@@ -36,5 +36,12 @@ def first_sentence(text: str) -> str:
     return re.split(r"\.\s+(?=[A-Z])", first_line(text), maxsplit=1)[0].removesuffix(".")
 
 
+def continued(text: str) -> str:
+    """A sentence as it goes on after a colon; names keep their capitals."""
+    first = text.split(" ", 1)[0].rstrip(",.;:")
+    plain = first.isalpha() and first[1:].islower()
+    return text[:1].lower() + text[1:] if plain or first in ("A", "I") else text
+
+
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

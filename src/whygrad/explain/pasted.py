@@ -19,6 +19,7 @@ _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"[a-z_]{3,}")
 _TOKEN = re.compile(r"\{[^}]*\}|[A-Za-z_]+|\d+")
 _MIN_WORDS = 3  # of a shortened message
+_MAX_VARIED = 8  # words of what varies in it
 _SIMILAR = 0.45  # share of a message's words that a text must have to be worth mentioning
 _MAX_SIMILAR = 3
 
@@ -110,11 +111,26 @@ def _tokens(text: str) -> list[str]:
 
 
 def _contains(whole: list[str], part: list[str]) -> bool:
-    starts = range(len(whole) - len(part) + 1)
-    return any(
-        all(word == "{}" or word == other for word, other in zip(whole[start:], part, strict=False))
-        for start in starts
-    )
+    """Whether a text is a part of a message, most of it in the message's own words."""
+    enough = max(_MIN_WORDS, len(part) // 2)
+    return any(_own_words(whole[start:], part) >= enough for start in range(len(whole)))
+
+
+def _own_words(template: list[str], part: list[str]) -> int:
+    """How many words of a template a text begins with; what varies may be several words long.
+
+    A negative number if it is not how the template begins.
+    """
+    if not part:
+        return 0
+    if not template:
+        return -len(part)
+    if template[0] == "{}":
+        counts = range(1, min(len(part), _MAX_VARIED) + 1)
+        return max(_own_words(template[1:], part[count:]) for count in counts)
+    if template[0] != part[0]:
+        return -len(part)
+    return 1 + _own_words(template[1:], part[1:])
 
 
 def _similar(text: str) -> tuple[Message, ...]:

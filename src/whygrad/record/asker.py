@@ -1,63 +1,28 @@
-"""Notices what went wrong and turns it into questions: plain data, taken while it is all alive."""
+"""Notices what goes wrong, what torch says and what it does not, and turns it into questions."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from whygrad import catalogue
 from whygrad.record import autopsy, census, failures, functions, torch_api
-from whygrad.record.absences import Absences
-from whygrad.record.complaints import Complaints
-from whygrad.record.events import (
-    Autopsy,
-    Change,
-    Complaint,
-    History,
-    HookUse,
-    ParameterInfo,
-    Question,
-    QuestionKind,
-)
-from whygrad.record.frames import TORCH
-from whygrad.record.health import CLOSE_STEPS, Health
+from whygrad.record.events import HookUse, ParameterInfo, Question
+from whygrad.record.health import CLOSE_STEPS
 from whygrad.record.keepers import Keepers
+from whygrad.record.listening import RECENT, Listener
 from whygrad.record.ops import Role
-from whygrad.record.probe import living_values
+from whygrad.record.questions import Words
 from whygrad.record.recorder import Recorder
-from whygrad.record.timeline import OptimizerState, Timeline, is_silent
+from whygrad.record.timeline import OptimizerState, is_silent
 
 CLOSE_CHECKS = 32  # backward calls looked at closely while something writes behind their back
-_LAID_OUT_ANEW = "ddp-grad-strides"
-_NOT_REDUCED = "ddp-unused-parameters"
 _MAX_ASKED = 64  # questions about missing gradients; each of them takes a while to answer
-_MAX_FAILURES = 100  # different ones that are looked into
-_RECENT = 16  # backward passes that a question about health looks back on
-_OF_VALUES = "nan-gradient"  # messages for which the numbers in tensors matter
 _MAX_PARAMETERS = 100_000  # a program may make models and optimizers without end
 
 
-class Words(NamedTuple):
-    """A warning: its class and its text."""
-
-    category: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _is(ref: Any, tensor: Any) -> bool:
-    return torch_api.alive(ref) is tensor
-
-
-def _class_name(error: BaseException | Words) -> str:
-    return error.category if isinstance(error, Words) else type(error).__name__
-
-
-class Asker:
-    """Turns failures and missing gradients into questions and hands them on."""
+class Asker(Listener):
+    """Adds what torch does not say: missing gradients, steps, and how the parameters fare."""
 
     def __init__(
         self,
@@ -65,30 +30,16 @@ class Asker:
         answer: Callable[[Question], None],
         watch_steps: frozenset[int] = frozenset(),
     ) -> None:
-        self.recorder = recorder
-        self.answer = answer
-        self.backward_count = 0
+        super().__init__(recorder, answer, watch_steps)
         self.optimizers: weakref.WeakKeyDictionary[Any, OptimizerState] = (
             weakref.WeakKeyDictionary()
         )
-        self.timeline = Timeline(recorder)
         self.keepers = Keepers(recorder, self.timeline)
-        self.health = Health(recorder, watch_steps)
         self.health.ask = self._ask_about_health
         self.had_gradient = self.timeline.trained  # parameters that an optimizer could move
         self.still_without: set[int] = set()  # nodes of parameters that never got a gradient
         self._loose: dict[int, Any] = {}  # without: node -> weak reference of what lacks one
-        self._asked = 0
-        self._asked_about: set[str] = set()  # error texts
-        self._unexplained: tuple[str, Question] | None = None  # asked only if nobody catches it
-        self._warned: set[str] = set()  # texts of warnings
-        self.complaints = Complaints(recorder)
-        self.complaints.hooks.held = lambda: self.health.ledger.held_nodes
-        self.absences = Absences(recorder)
-        recorder.when_absent, recorder.when_left_out = self._on_absent, self._on_left_out
-        self._silent_checks = self._context_checks = 0
-        self._overwritten: Autopsy | None = None  # what the pass under way needs, behind its back
-        self.repeated: dict[tuple[str, int], int] = {}
+        self._asked = self._silent_checks = self._context_checks = 0
         self.blind = False  # training went on out of sight: silence means nothing
         self.early_report: Callable[[], None] = lambda: None
 
@@ -96,212 +47,6 @@ class Asker:
     def has_optimizer(self) -> bool:
         """With one, its steps are the time to look for missing gradients, and only then."""
         return bool(self.health.ledger.known)
-
-    # --- failures -----------------------------------------------------------------------------
-
-    def on_failure(
-        self, role: Role, op: str, args: Any, kwargs: Any, error: BaseException, frame: Any
-    ) -> None:
-        """A watched call raised."""
-        self.complaints.noticed(op, args, kwargs, error)
-        text = str(error)
-        backward = role is Role.BACKWARD or role is Role.GRAD
-        refused = failures.is_refused_write(text)
-        if frame is None or not (backward or refused or failures.INFERENCE in text):
-            return  # it may well be caught; if not, `on_uncaught` will tell
-        stack = self.recorder.frames.stack(frame)
-        key = (f"{role.name}:{type(error).__name__}:{text[:60]}", stack)
-        if key not in self.repeated and len(self.repeated) >= _MAX_FAILURES:
-            return
-        self.repeated[key] = self.repeated.get(key, 0) + 1
-        if self.repeated[key] > 1:
-            return
-        kind: QuestionKind = "operation-raised"
-        roots: list[Any] = []
-        targets: list[Any] = []
-        found: Autopsy | None = None
-        changes: list[Change] = []
-        raised_at = 0
-        if backward:
-            kind = "backward-raised" if role is Role.BACKWARD else "grad-raised"
-            roots = failures.roots_of(role, args, kwargs)
-            if role is Role.GRAD:
-                targets = failures.tensors(args[1:2] or (kwargs or {}).get("inputs"))
-            if autopsy.concerns_saved_values(text):
-                # A checkpoint that computes again has a backward() of its own inside this one.
-                inner = failures.inner_roots(error)
-                found = autopsy.examine(self.recorder, self.timeline, [*roots, *inner], text)
-            elif not catalogue.find(text, type(error).__name__):
-                found = self._overwritten  # which explains whatever it stumbled over
-            if refused:
-                raised_at = self._raised_inside(error)
-        elif refused:
-            targets = failures.refused(text, args, kwargs)
-            memory = autopsy.Memory(self.recorder, self.timeline)
-            changes = [change for tensor in targets for change in memory.writes_to(tensor)]
-        else:
-            targets = failures.inference_tensors(args, kwargs)
-        told = backward or refused
-        complaint = self.complaints.of_error(error, roots, frame) if told else None
-        question = self._question(
-            kind,
-            roots,
-            targets,
-            stack,
-            error,
-            autopsy=found,
-            changes=changes,
-            raised_at=raised_at,
-            complaint=complaint,
-            passes=list(self.timeline.passes)[-_RECENT:] if backward else [],
-        )
-        if backward and found is None and complaint is not None and not complaint.message:
-            self._unexplained = text, question  # programs that run out of memory may try again
-            return
-        self._asked_about.add(text)
-        self.answer(question)
-
-    def _raised_inside(self, error: BaseException) -> int:
-        """The stack of the program's own code, inside of torch's, that raised: a hook."""
-        frames, trace = self.recorder.frames, error.__traceback__
-        inside, found = False, None
-        while trace is not None:
-            kind = frames.kind(trace.tb_frame)
-            inside = inside or kind == TORCH
-            if inside and kind < TORCH:
-                found = trace.tb_frame
-            trace = trace.tb_next
-        return frames.stack(found) if found is not None else 0
-
-    def on_uncaught(self, error: BaseException) -> None:
-        """The program ends with this error, which was raised out of sight.
-
-        Custom Functions do that, calls from inside of an optimizer's step, and all of torch
-        that is written in Python.
-        """
-        text = str(error)
-        if text in self._asked_about:
-            return
-        unexplained, question = self._unexplained or ("", None)
-        if question is not None and unexplained == text:
-            self.answer(question)
-            return
-        trace, frames = error.__traceback__, []
-        while trace is not None:
-            frames.append(trace.tb_frame)
-            trace = trace.tb_next
-        if autopsy.concerns_saved_values(text):
-            for frame in frames:
-                role, roots = failures.backward_in(frame)
-                if role is not None:
-                    self.on_failure(role, "backward", (roots,), None, error, frame.f_back)
-                    return
-        for frame in reversed(frames if failures.INFERENCE in text else []):
-            refused = failures.inference_tensors(tuple(frame.f_locals.values()), None)
-            if refused:
-                stack = self.recorder.frames.stack(frame)
-                self.ask("operation-raised", [], refused, stack, error)
-                return
-        complaint = self.complaints.of_error(error)
-        if complaint is not None and (complaint.message or complaint.failed is not None):
-            complaint.uncaught = True
-            details: dict[str, Any] = {"complaint": complaint}
-            if catalogue.by_id(complaint.message) in catalogue.python_symptoms():
-                complaint.absent = self.absences.latest()
-                details["root_stacks"] = self.roots_since(0)
-            elif complaint.message == _NOT_REDUCED:
-                details["root_stacks"] = self.roots_since(self.backward_count - 1)
-            self.ask("call-raised", [], [], complaint.stack, error, **details)
-
-    def on_warning(self, warning: Any, frame: Any) -> None:
-        """A warning is about to be shown."""
-        text, category = str(warning.message), warning.category.__name__
-        if len(self._warned) >= _MAX_FAILURES or text[:200] in self._warned:
-            return
-        self._warned.add(text[:200])
-        complaint = self.complaints.of_warning(text, category, frame)
-        if complaint is not None:
-            error = Words(category, text)
-            self.ask("warned", [], [], complaint.stack, error, complaint=complaint)
-
-    def _on_absent(self, tensor: Any, frame: Any) -> None:
-        """The program has read a gradient and found None.
-
-        Torch warns of those that will never come, but not in every place, and a filter may keep
-        the warning from being seen.
-        """
-        if self.absences.read(tensor, frame):
-            complaint, text = self.complaints.of_missing_gradient(tensor, frame)
-            error = Words("UserWarning", text)
-            self.ask("warned", [], [], complaint.stack, error, complaint=complaint)
-
-    def _on_left_out(self, args: Any, kwargs: Any, result: Any, frame: Any) -> None:
-        """torch.autograd.grad() gave None for some inputs, as it was allowed to."""
-        kwargs = kwargs or {}
-        inputs = failures.tensors(args[1] if len(args) > 1 else kwargs.get("inputs"))
-        roots = [self._node(root) for root in failures.roots_of(Role.GRAD, args, kwargs)]
-        self.absences.left_out(inputs, result, roots, frame)
-
-    def ask(
-        self,
-        kind: QuestionKind,
-        roots: list[Any],
-        targets: list[Any],
-        stack: int,
-        error: BaseException | Words | None = None,
-        **details: Any,
-    ) -> None:
-        self.answer(self._question(kind, roots, targets, stack, error, **details))
-
-    def _question(
-        self,
-        kind: QuestionKind,
-        roots: list[Any],
-        targets: list[Any],
-        stack: int,
-        error: BaseException | Words | None,
-        **details: Any,
-    ) -> Question:
-        recorder = self.recorder
-        if details.get("complaint") is not None:
-            self._tell_history(details["complaint"])
-        return Question(
-            kind=kind,
-            roots=tuple(self._node(tensor) for tensor in roots),
-            targets=tuple(self._node(tensor) for tensor in targets),
-            stack=stack,
-            step=recorder.step,
-            error_type=_class_name(error) if error else "",
-            error_text=str(error) if error else "",
-            parameters=[] if recorder.gate.crowded else census.take(recorder),
-            **details,
-        )
-
-    def _tell_history(self, complaint: Complaint) -> None:
-        health, message = self.health, catalogue.by_id(complaint.message)
-        failed = [health.failed] if health.failed is not None else []
-        complaint.history = History(
-            account=health.ledger.account(),
-            scaling=list(health.ledger.scaling),
-            traces=[*health.traces, *failed],
-            sizes=list(health.sizes),
-            writes=self._writes_into(holding.node for holding in complaint.held),
-            converted=self._converted(),
-        )
-        if message is not None and message.told_by == _OF_VALUES and not complaint.warning:
-            with torch_api.without_torch_function():
-                complaint.history.values = living_values(self.recorder)
-
-    def _converted(self) -> dict[int, int]:
-        wrapped = [made.born for _, made in self.complaints.makers.replicas()]
-        converted = self.recorder.writes.converted if wrapped else {}
-        return {node: stack for node, (time, stack) in converted.items() if time >= min(wrapped)}
-
-    def _node(self, tensor: Any) -> int:
-        node = self.recorder.node_of(tensor)
-        return self.recorder.source(tensor, None) if node is None else node
-
-    # --- silence ------------------------------------------------------------------------------
 
     def training_state(self) -> list[Any]:
         """Something by which to tell whether backward() or a step ran out of sight."""
@@ -320,7 +65,7 @@ class Asker:
 
     def on_backward(self, role: Role, args: Any, kwargs: Any, frame: Any) -> None:
         """backward() or grad() went through: remember where it started from."""
-        roots = tuple([self._node(t) for t in failures.roots_of(role, args, kwargs)])
+        roots = tuple([self.node_number(t) for t in failures.roots_of(role, args, kwargs)])
         stack = self.recorder.frames.stack(frame)
         if role is Role.BACKWARD:
             self.backward_count += 1
@@ -346,7 +91,7 @@ class Asker:
             if not clear:
                 return
             roots = failures.roots_of(role, args, kwargs)
-            self._overwritten = None
+            self.overwritten = None
             if self.recorder.last_silent >= 0:
                 self._look_for_silent_writes(roots, frame)
             if self.recorder.code_in_backward and self.recorder.writes.log:
@@ -371,7 +116,7 @@ class Asker:
         if checks > CLOSE_CHECKS and checks & (checks - 1):
             return
         found = autopsy.examine_silently_written(self.recorder, self.timeline, roots)
-        self._overwritten = found
+        self.overwritten = found
         if found is not None and self._asked < _MAX_ASKED:
             self._asked += 1
             stack = self.recorder.frames.stack(frame)
@@ -437,15 +182,6 @@ class Asker:
                 traces=list(self.health.traces),
             )
         )
-
-    def roots_since(self, number: int) -> dict[int, int]:
-        """Root -> stack of the backward calls after the given one, the latest first."""
-        return {
-            node: passed.stack
-            for passed in reversed(self.timeline.passes)
-            if passed.number > number and passed.call == "backward"
-            for node in passed.roots
-        }
 
     def before_step(self, optimizer: Any, frame: Any, closure: bool = False) -> None:
         """An optimizer is about to step."""
@@ -517,7 +253,7 @@ class Asker:
         if self.blind:
             return
         health, passes = self.health, self.timeline.passes
-        roots = self.roots_since(max(self.backward_count - _RECENT, 0))
+        roots = self.roots_since(max(self.backward_count - RECENT, 0))
         parameters = health.census if final else health.take_census()
         self.answer(
             Question(
@@ -532,7 +268,7 @@ class Asker:
                 account=health.ledger.account(final),
                 traces=list(health.traces),
                 sizes=list(health.sizes),
-                changes=self._writes_into(i.node for i in parameters if i.gradient == "zero"),
+                changes=self.writes_into(i.node for i in parameters if i.gradient == "zero"),
                 hooks=self._hooks(parameters, final),
             )
         )
@@ -546,15 +282,6 @@ class Asker:
         if any(info.gradient == "zero" for info in parameters):
             found += known.met_by(self.health.traces)
         return found
-
-    def _writes_into(self, nodes: Iterable[int]) -> list[Change]:
-        """Where these parameters were last written to."""
-        into = self.recorder.writes.into
-        return [
-            Change("call", into[node].op, into[node].time, into[node].stack, node)
-            for node in nodes
-            if node in into
-        ]
 
     def at_end(self) -> None:
         """The program has ended: what was not certain before is now."""
@@ -618,3 +345,7 @@ class Asker:
                 stack,
                 self.health.take_census(),
             )
+
+
+def _is(ref: Any, tensor: Any) -> bool:
+    return torch_api.alive(ref) is tensor
