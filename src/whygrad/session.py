@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import platform
 import types
 import typing
 from dataclasses import dataclass, field
@@ -156,6 +157,14 @@ class GraphNode:
     file: str = ""
     line: int = 0
     name: str = ""  # the parameter's name, for leaves
+
+
+def system_name() -> str:
+    """The system, as platform.platform() says it, but without starting a process to find out.
+
+    That would have Python forget which warnings the program has shown already.
+    """
+    return f"{platform.system()}-{platform.release()}-{platform.machine()}"
 
 
 @dataclass

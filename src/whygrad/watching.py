@@ -26,6 +26,7 @@ from whygrad.session import (
     ParameterState,
     Program,
     Session,
+    system_name,
 )
 from whygrad.settings import Settings
 from whygrad.source.ignores import ignored_codes
@@ -156,7 +157,7 @@ class Watch:
             whygrad=__version__,
             torch=torch_version(),
             python=platform.python_version(),
-            platform=platform.platform(),
+            platform=system_name(),
             program=Program(argv or [], exit_code, exception),
             findings=findings,
             parameters=self._states(findings),

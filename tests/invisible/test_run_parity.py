@@ -159,6 +159,27 @@ def test_a_healthy_program_says_the_same(source: str, tmp_path: Path) -> None:
     assert bare[1]
 
 
+def test_a_finding_in_between_does_not_have_warnings_shown_again(tmp_path: Path) -> None:
+    """To ask for the platform's name starts a process, and that resets Python's memory of them."""
+    source = """
+        import warnings
+        import torch
+        from torch import nn
+
+        model, spare = nn.Linear(2, 1), nn.Linear(2, 1)
+        optimizer = torch.optim.SGD([*model.parameters(), *spare.parameters()], lr=0.1)
+        for step in range(6):
+            warnings.warn("the program's own")
+            optimizer.zero_grad()
+            model(torch.ones(4, 2)).square().mean().backward()
+            optimizer.step()
+    """
+    (_, _, err), (_, _, watched_err) = _both(source, tmp_path)
+    assert "parameter-unused" in watched_err
+    assert err.count("the program's own") == 2  # the text, and the line that is quoted
+    assert watched_err.count("UserWarning: the program's own") == 1
+
+
 @pytest.mark.parametrize("source", FAILING.values(), ids=FAILING)
 def test_the_report_follows_what_python_says(source: str, tmp_path: Path) -> None:
     (code, out, err), (watched_code, watched_out, watched_err) = _both(source, tmp_path)

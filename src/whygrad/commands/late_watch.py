@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from whygrad._version import __version__
-from whygrad.session import ExceptionInfo, Finding, Program, Session
+from whygrad.session import ExceptionInfo, Finding, Program, Session, system_name
 from whygrad.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LateWatch:
             whygrad=__version__,
             torch=_installed_torch(),
             python=platform.python_version(),
-            platform=platform.platform(),
+            platform=system_name(),
             program=Program(argv, exit_code, exception),
             notes=[] if "torch" in sys.modules else ["the program never imported torch"],
         )
