@@ -128,7 +128,8 @@ class Watch:
         if not isinstance(error, Exception):
             return
         self.watcher.asker.on_uncaught(error)
-        explained = any(answered.finding.symptom == "raises" for answered in self._answered)
+        raised = [a.finding for a in self._answered if a.finding.symptom == "raises"]
+        explained = any(finding.severity == "error" for finding in raised)
         message = catalogue.find(str(error), type(error).__name__)
         if explained or (message is None and "grad" not in str(error)):
             return
@@ -292,12 +293,17 @@ class Watch:
 
 
 def _weight(finding: Finding, question: Question) -> int:
-    """How much a finding tells: a notice, torch's warning, what came of it, or that it raised."""
+    """How much a finding tells: a notice, torch's warning, what came of it, or that it raised.
+
+    What the program has caught at one time may end it at another.
+    """
     if finding.severity == "info":
         return 0
     if question.kind == "warned":
         return 1
-    return 3 if finding.symptom == "raises" else 2
+    if finding.symptom != "raises":
+        return 2
+    return 4 if finding.severity == "error" else 3
 
 
 def _narrow(finding: Finding, nodes: dict[str, int], holds: Callable[[int], bool]) -> bool:

@@ -138,5 +138,11 @@ def test_checked_alone_stands_at_the_margin() -> None:
 
 def test_a_finding_of_a_later_step_says_which() -> None:
     session = sessions.detach_call()
-    session.findings[0].first_step = 57
+    session.findings[0].first_step, session.findings[0].symptom = 57, "raises"
     assert "\n     seen: once, in step 57.\n" in render(session)
+
+
+def test_a_silent_finding_is_not_said_to_have_come_once() -> None:
+    session = sessions.detach_call()
+    session.findings[0].first_step, session.findings[0].symptom = 57, "silent"
+    assert "seen:" not in render(session)

@@ -39,6 +39,13 @@ def returns(owner: Definition, method: str = "backward") -> list[Return]:
     return methods.returns_of(place) if place is not None else []
 
 
+def end(owner: Definition) -> list[Return]:
+    """The end of its backward, if that can be reached without a `return`."""
+    place = derivative(owner)
+    found = methods.end_of(place) if place is not None else None
+    return [found] if found is not None else []
+
+
 def head(owner: Definition, method: str = "backward") -> Span | None:
     """The line with its `def`."""
     place = derivative(owner, method)
@@ -83,16 +90,45 @@ def own_line(case: Case, found: Said, owner: Definition | None, span: Span | Non
     """A line of a Function, or the program's own use of it if that is an installed library's."""
     if span is not None and not is_library(span.file):
         return span
-    applied = case.user_span(owner.applied) if owner is not None else None
+    applied = applied_at(case, owner, owner.applied) if owner is not None else None
     if span is None:
         return found.where
     return applied or found.where
 
 
-def applied_here(case: Case, owner: Definition | None, where: Span) -> list[Related]:
-    """The call of a Function, as a second place."""
-    span = case.user_span(owner.applied) if owner is not None else None
-    if span is None or owner is None or (span.file, span.line) == (where.file, where.line):
+def calls(owner: Definition) -> list[tuple[int, tuple[bool, ...]]]:
+    """Each call that is known: its stack, and which arguments wanted a gradient."""
+    return [(owner.applied, owner.wanted), *owner.others]
+
+
+def wants(wanted: tuple[bool, ...], index: int) -> bool:
+    return index < len(wanted) and wanted[index]
+
+
+def ever_wanted(owner: Definition, index: int) -> bool:
+    """Whether some call had a tensor that requires grad for this argument."""
+    return any(wants(wanted, index) for _, wanted in calls(owner))
+
+
+def applied_at(case: Case, owner: Definition, stack: int) -> Span | None:
+    """The line of a call, also where only what went on in its forward was seen."""
+    recording, own = case.graph.recording, owner.methods.get("forward")
+    sites = recording.stacks[stack] if stack else ()
+    codes = [recording.sites[site].code for site in sites]
+    inside = [n for n, code in enumerate(codes) if (code.co_filename, code.co_firstlineno) == own]
+    outside = sites[inside[-1] + 1 :] if inside else sites
+    spans = [span for site in outside if (span := case.places.span(site)) is not None]
+    return next((s for s in spans if not is_library(s.file)), next(iter(spans), None))
+
+
+def applied_here(
+    case: Case, owner: Definition | None, where: Span, stack: int | None = None
+) -> list[Related]:
+    """The call of a Function, as a second place: that of a stack, or the first known."""
+    if owner is None:
+        return []
+    span = applied_at(case, owner, owner.applied if stack is None else stack)
+    if span is None or (span.file, span.line) == (where.file, where.line):
         return []
     return [Related("operation", location(span), f"{spoken(owner)} is applied here")]
 

@@ -10,6 +10,7 @@ from functools import cache
 
 from whygrad.diagnose import (
     absences,
+    caught,
     checking,
     compiled,
     complaints,
@@ -69,6 +70,9 @@ def diagnose(
     No findings: nothing is certain. No case: no rule can answer such a question. With `fault` to
     tell of a mistake in one of the rules, the others' findings are not lost.
     """
+    handler = caught.handler(recording, question) if caught.is_caught(question) else None
+    if handler is None and caught.is_caught(question):
+        return [], None
     case = build_case(recording, question)
     if case is None:
         return [], None
@@ -82,6 +86,8 @@ def diagnose(
             fault(error)
     found += following.after(case, found)
     compiled.mention(recording, found)
+    if handler is not None:
+        caught.soften(found, handler)
     return rank(found), case
 
 

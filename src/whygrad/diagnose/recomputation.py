@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from whygrad.diagnose.alignment import First, Pair, aligned, first_run
 from whygrad.diagnose.case import Case, is_library
 from whygrad.record.events import Again, Recomputed
 from whygrad.record.ops import is_write
 from whygrad.source.branches import (
     calls_between,
     changes,
+    conditions_around,
     decision,
     function_lines,
     in_constructor,
     origin,
-    state_read,
+    state_behind,
 )
 from whygrad.source.spans import Span
+from whygrad.source.tree import decorator_span
 
-_MAX_COMPARED = 3_000
-_UNSEEN = "Backward"  # custom Functions, which are recorded when their output is used
 _SWITCHES = frozenset(["eval", "train", "requires_grad_", "half", "float", "double", "to"])
-
-
-@dataclass(slots=True)
-class First:
-    """An operation of the first run."""
-
-    node: int
-    op: str
-    site: int
-    shape: tuple[int, ...] | None
-    dtype: object
+_MEMORIES = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
 
 
 @dataclass(slots=True)
@@ -41,69 +32,57 @@ class Difference:
     first: First | None
     second: Again | None
     place: Span | None  # of the operation, in the block
+    same: bool = False  # it is one operation, which gave something else the second time
+    only: int = 0  # 1 or 2 where the operation is in that run alone
     decided: Span | None = None  # the condition, or the loop's head, before it
+    remembered: bool = False  # that is a decorator which keeps results, and no condition
+    read: Span | None = None  # where the operation's function reads what is changed
     changed: Span | None = None  # where the state is changed that it depends on
     between: bool = False  # that lies between the forward pass and backward()
+    then: Pair | None = None  # an operation of both runs that gave something else after it
 
     @property
-    def same_operation(self) -> bool:
-        return self.first is not None and self.second is not None and self.decided is None
+    def where(self) -> Span | None:
+        """The line that behaves differently."""
+        return self.decided or self.read or self.place
 
 
 def difference(case: Case, run: Recomputed, raised: Span | None = None) -> Difference | None:
     """What the record knows of both runs, compared; `raised` is where the second was refused."""
-    before, after = _first_run(case, run), _second_run(run)
-    for one, two in zip(before, after, strict=False):
-        if (one.site, one.op) != (two.site, two.op):
-            return _settled(case, run, one, two, same=False)
-        if (one.shape, one.dtype) != (two.shape, two.dtype):
-            return _settled(case, run, one, two, same=True)
-    done = min(len(before), len(after))
-    first = before[done] if done < len(before) else None
-    second = after[done] if done < len(after) else None
-    if second is None and not run.returned:
-        # Where it was not refused, autograd had enough and stopped it.
-        return _refused(case, first, raised) if raised is not None else None
-    if first is None and second is None:
-        return None
-    return _settled(case, run, first, second, same=False)
-
-
-def _first_run(case: Case, run: Recomputed) -> list[First]:
-    """The operations of the block, up to the first one of those who called checkpoint()."""
-    recording = case.places.recording
-    call = recording.stacks[run.stack]
-    callers = {recording.sites[site].code for site in call}
-    found: list[First] = []
-    node = max(run.first, recording.base)
-    while len(found) < _MAX_COMPARED:
-        event = recording.event(node)
-        if event is None:
+    found: Difference | None = None
+    for pair in aligned(case, run):
+        if pair.same and not pair.differs:
+            continue
+        if found is not None:
+            # Nothing decides about the operation before: what it changed is told with it.
+            if pair.same:
+                found.then = pair
+                break
+            continue
+        if pair.two is None and not run.returned:
+            # Where it was not refused, autograd had enough and stopped it.
+            return _refused(case, pair.one, raised) if raised is not None else None
+        found = _settled(case, run, pair)
+        if pair.same or found.decided is not None:
             break
-        inside = event.site == call[0] if call else True
-        if event.site >= 0 and not inside and recording.sites[event.site].code in callers:
-            break
-        node += 1
-        if not event.op.endswith(_UNSEEN):
-            found.append(First(node - 1, event.op, event.site, event.shape, event.dtype))
+    if found is None and raised is not None and not run.returned:
+        return _refused(case, None, raised)
     return found
-
-
-def _second_run(run: Recomputed) -> list[Again]:
-    return run.operations[:_MAX_COMPARED]
 
 
 def _refused(case: Case, one: First | None, raised: Span) -> Difference:
     place = case.places.node_span(one.node) if one is not None else None
     same = place is not None and place.first_line == raised.first_line
     decided = decision(place, raised) if same else None
-    return Difference(one, None, raised, origin(decided) if decided is not None else None)
+    found = Difference(one, None, raised)
+    found.decided = origin(decided) if decided is not None else None
+    return found
 
 
 def written_in_place(case: Case, run: Recomputed, kept: Span) -> Span | None:
     """Where the first run of a block overwrote what was computed at a place."""
     values: set[int] = set()
-    for operation in _first_run(case, run):
+    for operation in first_run(case, run):
         place = case.places.node_span(operation.node)
         inputs = case.graph.inputs(operation.node)
         if place is not None and place.extent == kept.extent and place.file == kept.file:
@@ -113,16 +92,53 @@ def written_in_place(case: Case, run: Recomputed, kept: Span) -> Span | None:
     return None
 
 
-def _settled(
-    case: Case, run: Recomputed, one: First | None, two: Again | None, same: bool
-) -> Difference:
-    inner = _own_spans(case, run, one, two)
-    found = Difference(one, two, inner[0] or inner[1])
-    if not same:
+def _settled(case: Case, run: Recomputed, pair: Pair) -> Difference:
+    inner = _own_spans(case, run, pair.one, pair.two)
+    found = Difference(pair.one, pair.two, inner[0] or inner[1], pair.same, pair.only)
+    if not pair.same:
         decided = decision(*inner)
-        found.decided = origin(decided) if decided is not None else None
+        if decided is not None:
+            found.decided = origin(decided)
+        else:
+            found.decided, found.remembered = _deeper(case, run, pair)
     _find_change(case, run, found)
     return found
+
+
+def _deeper(case: Case, run: Recomputed, pair: Pair) -> tuple[Span | None, bool]:
+    """What decides in a function that both runs may have called, and only one did something in.
+
+    With it, whether that is a decorator by which the function is run once.
+    """
+    if pair.one is None or pair.two is None:
+        return None, False
+    first = _inside(case.places.node_spans(pair.one.node), case.places.spans(run.stack))
+    second = _inside(case.places.spans(pair.two.stack), case.places.spans(run.outer))
+    sides = {1: [(first, second)], 2: [(second, first)]}
+    for spans, others in sides.get(pair.only, [(first, second), (second, first)]):
+        known = {(span.file, span.first_line) for span in others}
+        deeper = [s for s in spans if (s.file, s.first_line) not in known]
+        for span in reversed([s for s in deeper if not is_library(s.file)]):
+            memory = decorator_span(span.file, span.first_line, _MEMORIES)
+            decided = memory or _condition(span)
+            if decided is not None:
+                return decided, memory is not None
+    return None, False
+
+
+def _condition(span: Span) -> Span | None:
+    """The condition that led to a place: one about something that is changed, if there is."""
+    around = conditions_around(span)
+    for condition in around:
+        if _changes(condition):
+            return origin(condition)
+    return origin(around[0]) if len(around) == 1 else None
+
+
+def _changes(condition: Span) -> list[Span]:
+    """Where a file changes, outside of constructors, what a place depends on."""
+    names = set(state_behind(condition))
+    return [s for s in changes(condition.file, names) if _is_written_in_a_function(s)]
 
 
 def _own_spans(
@@ -163,18 +179,22 @@ def _find_change(case: Case, run: Recomputed, found: Difference) -> None:
     where = found.decided or found.place
     if where is None:
         return
-    names = state_read(where)
+    state = state_behind(where)
     between = lines_between(case, run)
     if between is not None:
         file, first, last = between
-        moved = [s for s in changes(file, names, within=(first + 1, last - 1)) if s != where]
+        moved = [s for s in changes(file, set(state), within=(first + 1, last - 1)) if s != where]
         if moved:
             found.changed, found.between = moved[-1], True
             return
-    own = changes(where.file, names, within=function_lines(where))
-    own = own or [s for s in changes(where.file, names) if _is_written_in_a_function(s)]
-    others = [s for s in own if s.line != where.line]
-    found.changed = others[0] if others else None
+    for name, read in state.items():
+        own = changes(where.file, {name}, within=function_lines(where))
+        own = own or [s for s in changes(where.file, {name}) if _is_written_in_a_function(s)]
+        others = [s for s in own if s.line != read.line]
+        if others:
+            found.changed = others[0]
+            found.read = read if read.line != where.line and found.decided is None else None
+            return
 
 
 def _is_written_in_a_function(span: Span) -> bool:

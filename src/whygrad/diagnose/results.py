@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from whygrad.diagnose.case import Case, is_library
 from whygrad.record.ops import GRADIENT, display_name
+from whygrad.source.callbacks import Stored, stored_argument
 from whygrad.source.returns import is_given_back
 from whygrad.source.spans import Span
 
@@ -34,6 +35,7 @@ class Result:
     leaf: int | None = None  # the leaf that it is another form of
     made: Span | None = None  # where that leaf was made, or first seen
     updated: bool = False  # the operation takes a step along a gradient
+    stored: Stored | None = None  # where a callback keeps it, for who reads it later
 
     @property
     def operation(self) -> str:
@@ -54,6 +56,18 @@ def result(case: Case, node: int) -> Result | None:
     if found is not None:
         found.where = _named_at(case, node) or found.where
     return found
+
+
+def find_store(case: Case, found: Result, read: Span | None) -> None:
+    """For a result that was handed to a callback: the line that keeps it, not the caller's."""
+    if found.leaf is not None or read is None or is_library(read.file):
+        return
+    stored = stored_argument(read)
+    spans = case.places.node_spans(found.node)
+    callers = {(span.file, span.function.rpartition(".")[2]) for span in spans}
+    # A function that was computing the value itself is no callback for it.
+    if stored is not None and (stored.where.file, stored.function) not in callers:
+        found.stored, found.where = stored, stored.where
 
 
 def _named_at(case: Case, node: int) -> Span | None:

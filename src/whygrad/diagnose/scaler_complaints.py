@@ -249,7 +249,7 @@ def _no_gradients(case: Case, said: Said, history: History) -> Iterator[Finding]
             fix=Fix(title="clear before backward(), or after the step"),
         )
         return
-    where, label, fix = said.where, "", ""
+    where, label, fix, deliberate = said.where, "", "", ""
     made = steps.line(case, passes[-1]) if passes else None
     touched = passes[-1].touched if passes else frozenset()
     others = [use for use in history.account.optimizers if use.nodes & touched]
@@ -266,16 +266,21 @@ def _no_gradients(case: Case, said: Said, history: History) -> Iterator[Finding]
         where, label = made, f"reaches none of the parameters of {step}"
         fix = f"go back from a loss that depends on the parameters of {step}"
     else:
-        label = f"no loss of its own has been gone back from: {steps.written(made, 'backward()')} "
-        label += "reaches other parameters"
-        fix = f"scale and go back from the loss that trains {step} before this line"
+        label = "no backward() since the last update() reached its parameters: "
+        label += f"{steps.written(made, 'backward()')} reaches others"
+        fix = f"run backward() on the scaled loss that trains {step} before this line"
+        earlier = (act for act in history.account.acts if isinstance(act, PassUse))
+        if any(act.touched & nodes for act in earlier):
+            deliberate = f"if it should step every time: {fix}."
+            fix = f"step {step} only where its own loss has run backward() before: under the "
+            fix += "same condition"
     yield complaints.finding(
         case,
         said,
         where=where,
         label=label,
         parameters=names,
-        fix=Fix(title=fix),
+        fix=Fix(title=fix, deliberate=deliberate),
         related=_also(made, where, "the pass before it"),
     )
 

@@ -21,7 +21,8 @@ class Starved:
 
     function: str
     argument: str  # quoted, or "an argument"
-    where: Span  # the return
+    where: Span  # the return, or the `def` of a backward that ends without one
+    unreturned: str  # "ends", "may end" without a `return`; empty if there is one to blame
     applied: Span | None
     targets: list[int]  # parameters behind it, none of which has a gradient
 
@@ -63,7 +64,9 @@ def _starved(case: Case, node: TraceNode, edge: int, targets: list[int]) -> Star
     name = node.function.removesuffix(_SUFFIX)
     forward = _forward(case, node.event, name)
     backward = methods.sibling(forward, "backward", "vjp") if forward is not None else None
-    returns = methods.returns_of(backward) if backward is not None else []
+    written = methods.returns_of(backward) if backward is not None else []
+    end = methods.end_of(backward) if backward is not None else None
+    returns = written if end is None else [*written, end]
     if forward is None or not returns or is_library(returns[0].span.file):
         return None
     skipped = 0 if methods.sibling(forward, "setup_context") is not None else 1
@@ -73,10 +76,12 @@ def _starved(case: Case, node: TraceNode, edge: int, targets: list[int]) -> Star
         return None
     known = [names[place] for place in places if place < len(names)]
     chosen = next((r for r in returns if methods.is_none(r, places[0])), returns[0])
+    unreturned = ("may end" if written else "ends") if chosen is end else ""
     return Starved(
         name,
         f"`{known[0]}`" if len(known) == 1 else "an argument",
         chosen.span,
+        unreturned,
         case.places.node_span(node.event) if node.event is not None else None,
         targets,
     )

@@ -65,7 +65,7 @@ def _is_dead(event: Event) -> bool:
 
 
 def _raising(case: Case, node: int, call: _Call) -> Finding:
-    root, name = case.root_name, _name(case, node)
+    name, (way, checked) = _name(case, node), _ways_back(case)
     title = f"{name} was computed without create_graph=True, so it cannot be differentiated"
     return _finding(
         case,
@@ -73,10 +73,23 @@ def _raising(case: Case, node: int, call: _Call) -> Finding:
         call,
         title=title,
         severity="error",
-        why=f"without create_graph=True, autograd computes a gradient as plain numbers. `{root}` "
-        "is made of them, so no way leads from it back to anything that requires grad.",
-        checked=[f"behind `{root}` there is no other way to what requires grad."],
+        why=f"without create_graph=True, autograd computes a gradient as plain numbers. {way}",
+        checked=checked,
     )
+
+
+def _ways_back(case: Case) -> tuple[str, list[str]]:
+    """(what the root still leads to, what was checked about that)."""
+    root = f"`{case.root_name}`"
+    if not any(case.graph.live(node) for node in case.roots):
+        way = (
+            f"{root} is made of them, so no way leads from it back to anything that requires grad."
+        )
+        return way, [f"behind {root} there is no other way to what requires grad."]
+    wanted = words.listed(case.names(case.leaves)) if case.leaves else "what is wanted"
+    way = f"In {root} they are constants, so no way leads through them back to {wanted}."
+    checked = [f"{root} has a history, and it does not lead to {wanted}."]
+    return way, checked if case.leaves else []
 
 
 # --- what is silent ---------------------------------------------------------------------------

@@ -93,6 +93,7 @@ class ScalerUse:
     stack: int
     optimizer: int = -1  # number of the optimizer that it was given
     scaled: frozenset[int] = frozenset()  # nodes of the scaled losses
+    initial: float | None = None  # the scale that the scaler began with
     order: int = 0
 
 

@@ -228,6 +228,8 @@ class Definition:
     wanted: tuple[bool, ...] = ()  # for each argument of forward: does it want a gradient?
     # For each gradient that torch counts: the place of its argument, -1 where that is unknown.
     gradients: tuple[int, ...] = ()
+    # Its other calls: the stack of each, and which arguments wanted a gradient then.
+    others: list[tuple[int, tuple[bool, ...]]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import sysconfig
@@ -68,6 +69,14 @@ def hide_callers(error: BaseException, count: int) -> None:
     for _ in range(count):
         trace = trace.tb_next if trace is not None else None
     error.__traceback__ = trace
+
+
+def _is_guarded(frame: FrameType) -> bool:
+    """Whether a frame's own code sees to exceptions at the place where it is."""
+    if not frame.f_code.co_exceptiontable:
+        return False
+    entries: Any = getattr(dis.Bytecode(frame.f_code), "exception_entries", ())
+    return any(entry.start <= frame.f_lasti < entry.end for entry in entries)
 
 
 class Frames:
@@ -164,6 +173,20 @@ class Frames:
             number = self._stack_numbers[key] = len(self.stacks)
             self.stacks.append(key)
         return number
+
+    def may_get_out(self, frame: FrameType | None) -> bool:
+        """Whether an exception gets as far as the program's own code, and it is the user's.
+
+        Torch's code, Python's own and that of libraries may catch what they have raised.
+        """
+        while frame is not None:
+            kind = self.kind(frame)
+            if kind < TORCH:
+                return kind == USER
+            if not frame.f_code.co_filename.startswith(_OURSELVES) and _is_guarded(frame):
+                return False
+            frame = frame.f_back
+        return False
 
     def line(self, stack: int) -> tuple[str, int]:
         """The file and line of a stack's innermost place."""

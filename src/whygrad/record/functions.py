@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from whygrad.record import adoption, autopsy, failures, torch_api
-from whygrad.record.events import CHECKED, Altered, Definition, Event
+from whygrad.record.events import CHECKED, INSIDE_FUNCTION, Altered, Definition, Event
 from whygrad.record.frames import TORCH
 from whygrad.record.recorder import Recorder
 
@@ -22,6 +23,7 @@ _OPERATOR_CALLS = (
 _ONCE = "marked with @once_differentiable"
 _MAX_FOUND = 64
 _SITE, _STACK = Event._fields.index("site"), Event._fields.index("stack")
+_MODE, _SEQUENCE = Event._fields.index("mode"), Event._fields.index("sequence")
 _Function = torch.autograd.Function
 
 
@@ -34,7 +36,7 @@ def in_frames(recorder: Recorder, frames: Iterable[FrameType]) -> list[Definitio
         cls, node = _running(frame)
         definition = _definition(recorder, cls, node) if cls is not None else None
         if definition is not None:
-            definition.applied = recorder.frames.stack(frame)
+            definition.applied = _applied(recorder, frame, node)
             _add(found, definition)
         for definition in (*_in_check(recorder, frame), *_of_call(frame)):
             _add(found, definition)
@@ -53,7 +55,7 @@ def behind(recorder: Recorder, roots: Iterable[Any], known: list[Definition]) ->
     for _, node, event in nodes:
         definition = _definition(recorder, torch_api.forward_class(node), node)
         if definition is not None:
-            definition.applied = _stack_of(recorder, event)
+            definition.applied = _call_of(recorder, node, event)
             _add(found, definition)
     return found
 
@@ -81,9 +83,21 @@ def _add(found: list[Definition], new: Definition) -> None:
         if definition.name == new.name and definition.methods == new.methods:
             definition.wanted = definition.wanted or new.wanted
             definition.gradients = definition.gradients or new.gradients
+            definition.applied = definition.applied or new.applied
+            call = (new.applied, new.wanted)
+            if call not in definition.others and len(definition.others) < _MAX_FOUND:
+                definition.others.append(call)
             return
     if len(found) < _MAX_FOUND:
         found.append(new)
+
+
+def _applied(recorder: Recorder, frame: FrameType, node: Any) -> int:
+    """The stack of the call: of this frame, unless it is backward that runs."""
+    if node is None:
+        return recorder.frames.stack(frame)
+    event = adoption.event_of(recorder, torch_api.node_sequence(node))
+    return _call_of(recorder, node, event)
 
 
 def _running(frame: FrameType) -> tuple[Any, Any]:
@@ -192,6 +206,16 @@ def _place(function: Any) -> tuple[str, int] | None:
         function = inner
     code = getattr(function, "__code__", None)
     return (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else None
+
+
+def _call_of(recorder: Recorder, node: Any, event: int | None) -> int:
+    """The stack of the call that made a node, or of the first thing that its forward did."""
+    if event is not None:
+        return _stack_of(recorder, event)
+    events, sequence = recorder.events, torch_api.node_sequence(node)
+    index = bisect_right(events, sequence, key=lambda fields: fields[_SEQUENCE])
+    inside = sequence >= 0 and index < len(events) and events[index][_MODE] == INSIDE_FUNCTION
+    return int(events[index][_STACK]) if inside else 0
 
 
 def _stack_of(recorder: Recorder, event: int | None) -> int:

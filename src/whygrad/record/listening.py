@@ -11,7 +11,7 @@ from whygrad.record.absences import Absences
 from whygrad.record.events import Autopsy, Change, Question, QuestionKind
 from whygrad.record.frames import TORCH
 from whygrad.record.ops import Role
-from whygrad.record.questions import Questions, Words
+from whygrad.record.questions import OF_VALUES, Questions, Words
 from whygrad.record.recorder import Recorder
 
 RECENT = 16  # backward passes that a question looks back on
@@ -19,6 +19,7 @@ _NOT_REDUCED = "ddp-unused-parameters"
 # Said of any operation whose gradient comes out wrong, in whatever way that came to be.
 _NO_CAUSE = ("invalid-gradient-shape", "invalid-gradient-device", "invalid-gradient-layout")
 _MAX_FAILURES = 100  # different ones that are looked into
+_MAX_CAUGHT = 32  # different ones that the program may have caught
 
 
 class Listener(Questions):
@@ -34,6 +35,8 @@ class Listener(Questions):
         self._asked_about: set[str] = set()  # error texts
         self._unexplained: tuple[str, Question] | None = None  # asked only if nobody catches it
         self._warned: set[str] = set()  # texts of warnings
+        self._caught = 0  # questions about exceptions that the program may have caught
+        self._passed_over: set[tuple[str, int]] = set()  # exceptions with nothing to ask about
         self.absences = Absences(recorder)
         recorder.when_absent, recorder.when_left_out = self._on_absent, self._on_left_out
 
@@ -46,7 +49,9 @@ class Listener(Questions):
         backward = role is Role.BACKWARD or role is Role.GRAD
         refused = failures.is_refused_write(text)
         if frame is None or not (backward or refused or failures.INFERENCE in text):
-            return  # it may well be caught; if not, `on_uncaught` will tell
+            # It may well be caught; if not, `on_uncaught` will tell.
+            self._ask_if_swallowed(error, frame)
+            return
         stack = self.recorder.frames.stack(frame)
         key = (f"{role.name}:{type(error).__name__}:{text[:60]}", stack)
         if key not in self.repeated and len(self.repeated) >= _MAX_FAILURES:
@@ -98,6 +103,31 @@ class Listener(Questions):
             return
         self._asked_about.add(text)
         self.answer(question)
+
+    def _ask_if_swallowed(self, error: BaseException, frame: Any) -> None:
+        """Ask about what the program may catch: how it does that is for the diagnosis to see."""
+        frames = self.recorder.frames
+        # `hasattr` and the like look for attributes by trying.
+        if frame is None or isinstance(error, AttributeError) or not frames.may_get_out(frame):
+            return
+        stack = frames.stack(frame)
+        key = (f"caught:{type(error).__name__}:{str(error)[:60]}", stack)
+        if key in self.repeated:
+            self.repeated[key] += 1
+            return
+        full = self._caught >= _MAX_CAUGHT or len(self._passed_over) >= _MAX_FAILURES
+        if full or key in self._passed_over:
+            return
+        message = catalogue.find(str(error), type(error).__name__)
+        # Numbers that do not work out are no mistake of the program's if it looks out for them.
+        known = message is not None and message.told_by != OF_VALUES
+        complaint = self.complaints.of_error(error, (), frame) if known else None
+        if complaint is None:
+            self._passed_over.add(key)
+            return
+        self._caught += 1
+        self.repeated[key] = 1
+        self.ask("call-raised", [], [], complaint.stack, error, complaint=complaint)
 
     def _raised_inside(self, error: BaseException) -> int:
         """The stack of the program's own code, inside of torch's, that raised: a hook."""

@@ -14,7 +14,7 @@ from whygrad.record.probe import living_values
 from whygrad.record.recorder import Recorder
 from whygrad.record.timeline import Timeline
 
-_OF_VALUES = "nan-gradient"  # messages for which the numbers in tensors matter
+OF_VALUES = "nan-gradient"  # messages for which the numbers in tensors matter
 
 
 class Words(NamedTuple):
@@ -90,7 +90,7 @@ class Questions:
             writes=self.writes_into(holding.node for holding in complaint.held),
             converted=self._converted(),
         )
-        if message is not None and message.told_by == _OF_VALUES and not complaint.warning:
+        if message is not None and message.told_by == OF_VALUES and not complaint.warning:
             with torch_api.without_torch_function():
                 complaint.history.values = living_values(self.recorder)
 

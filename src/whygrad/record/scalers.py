@@ -39,6 +39,7 @@ def _called(recorder: Recorder, ledger: Ledger, call: ScalerCall) -> After:
                 recorder.frames.stack(frame),
                 held.number if held is not None else -1,
                 scaled,
+                getattr(args[0], "_init_scale", None),
             )
         )
 

@@ -57,7 +57,8 @@ def why(finding: Finding, pen: Pen) -> list[str]:
         entries.append(("inferred:", _sentences(finding.inferred)))
     if finding.count > 1:
         entries.append(("seen:", f"{finding.count} times, first in step {finding.first_step}."))
-    elif finding.first_step > 1:
+    elif finding.first_step > 1 and finding.symptom == "raises":
+        # What is silent, or warned of once, may well be there in every step.
         entries.append(("seen:", f"once, in step {finding.first_step}."))
     rows: list[str] = []
     for index, (keyword, content) in enumerate(entries):

@@ -147,6 +147,74 @@ def state_read(span: Span) -> set[str]:
     return {n for n in found if not any(o.startswith(n + ".") for o in found)}
 
 
+def state_behind(span: Span) -> dict[str, Span]:
+    """What an expression depends on beside arguments, and where it is read.
+
+    Variables of the function stand for what they were set from.
+    """
+    source = load(span.file)
+    scopes = [n for n in source.chain(span.extent) if isinstance(n, (*FUNCTIONS, ast.Lambda))]
+    given, own = _local_names(scopes[-1]) if scopes else (set(), {})
+    found: dict[str, Span] = {}
+    waiting, done = [(name, span) for name in sorted(state_read(span))], set()
+    while waiting:
+        name, read = waiting.pop(0)
+        root = name.partition(".")[0]
+        if root in own and root not in given:
+            if root not in done:
+                done.add(root)
+                for value in own[root]:
+                    place = node_span(source, value)
+                    waiting += [(other, place) for other in sorted(state_read(place))]
+        elif root not in given or "." in name:
+            found.setdefault(name, read)
+    return found
+
+
+def _local_names(scope: ast.AST) -> tuple[set[str], dict[str, list[ast.expr]]]:
+    """The parameters of a function, and its own variables with what they are set from."""
+    arguments = getattr(scope, "args", None)
+    given = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)} if arguments else set()
+    outer = {
+        name
+        for node in ast.walk(scope)
+        if isinstance(node, (ast.Global, ast.Nonlocal))
+        for name in node.names
+    }
+    own: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(scope):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                written = [n for target in targets for n in ast.walk(target)]
+            case ast.AugAssign(target=target, value=value) | ast.For(target=target, iter=value):
+                written = list(ast.walk(target))
+            case _:
+                continue
+        for part in written:
+            stored = isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            if isinstance(part, ast.Name) and stored and part.id not in outer:
+                own.setdefault(part.id, []).append(value)
+    return given, own
+
+
+def conditions_around(span: Span) -> list[Span]:
+    """The conditions and loops by which a function comes to a place, the nearest first."""
+    source = load(span.file)
+    chain = source.chain(span.extent)
+    kinds = (*FUNCTIONS, ast.Lambda)
+    start = max((i for i, n in enumerate(chain) if isinstance(n, kinds)), default=-1)
+    found = [
+        head
+        for node, child in zip(chain[start + 1 :], chain[start + 2 :], strict=False)
+        if isinstance(node, (ast.If, ast.IfExp, *_LOOPS))
+        and (head := _head(node)) is not None
+        and not _holds(head, child)
+    ]
+    spans = [node_span(source, head) for head in reversed(found)]
+    left = _early_exit(span)
+    return [*spans, left] if left is not None else spans
+
+
 def changes(file: str, names: set[str], *, within: tuple[int, int] | None = None) -> list[Span]:
     """Where a file changes a variable or an attribute with such a name, `within` some lines."""
     source = load(file)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from whygrad.source.bindings import names_of, pairs
 from whygrad.source.callees import callee
+from whygrad.source.endings import falls_off
 from whygrad.source.files import FUNCTIONS, FunctionNode, SourceFile, first_line_of, load
 from whygrad.source.reaching import origins
 from whygrad.source.spans import Span, line_span
@@ -16,6 +17,7 @@ from whygrad.source.tree import node_span, text_of
 Place = tuple[str, int]  # file, first line of the code
 _MAX_HELPERS = 3
 _MAX_BASES = 4
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp)
 
 
 @dataclass
@@ -107,6 +109,19 @@ def returns_of(place: Place) -> list[Return]:
     ]
 
 
+def end_of(place: Place) -> Return | None:
+    """The end of a function, told by its `def`, if it can get there: without a `return`."""
+    function = function_at(place)
+    if function is None or isinstance(function, ast.Lambda) or not falls_off(function):
+        return None
+    return Return(head_span(place), [ast.Constant(None)], function)
+
+
+def is_end(found: Return) -> bool:
+    """Whether there is no `return` where the values come from."""
+    return isinstance(found.node, FUNCTIONS)
+
+
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """Everything that runs in a function itself, not in those that it defines."""
     waiting = list(ast.iter_child_nodes(function))
@@ -183,6 +198,50 @@ def computed_at(found: Return, index: int) -> Span | None:
     """The one line that computes a returned value, where it has a name; None if there are more."""
     value = found.values[index] if found.values and 0 <= index < len(found.values) else None
     source = load(found.span.file)
+    statement = _statement_of(source, value)
+    return node_span(source, statement) if statement is not None else None
+
+
+def formula_at(found: Return, index: int | None, incoming: list[str]) -> Span | None:
+    """The line that computes a derivative, from where it is only multiplied by what comes in."""
+    value = _handed_over(found, index)
+    source, best = load(found.span.file), None
+    for _ in range(_MAX_HELPERS):
+        factor = _other_factor(value, incoming)
+        named = factor if factor is not None else value
+        statement = _statement_of(source, named)
+        if statement is None or not isinstance(named, ast.Name):
+            break
+        parts = list(_given(statement, named.id))
+        computing = _ARITHMETIC if factor is not None else (*_ARITHMETIC, ast.Call)
+        if len(parts) != 1 or not isinstance(parts[0], computing):
+            break
+        best, value = node_span(source, statement), parts[0]
+    return best
+
+
+def _other_factor(value: ast.expr | None, incoming: list[str]) -> ast.expr | None:
+    """`d` in `grad * d`."""
+    match value:
+        case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=other) if name in incoming:
+            return other
+        case ast.BinOp(left=other, op=ast.Mult(), right=ast.Name(id=name)) if name in incoming:
+            return other
+    return None
+
+
+def _handed_over(found: Return, index: int | None) -> ast.expr | None:
+    """A returned value, or the only one that is not `None`."""
+    if found.values is None:
+        return found.node.value if isinstance(found.node, ast.Return) else None
+    if index is not None:
+        return found.values[index] if 0 <= index < len(found.values) else None
+    given = [value for value in found.values if not _is_none(value)]
+    return given[0] if len(given) == 1 else None
+
+
+def _statement_of(source: SourceFile, value: ast.expr | None) -> ast.stmt | None:
+    """The one statement that gives a name its value."""
     names = names_of(source)
     if not isinstance(value, ast.Name) or names is None:
         return None
@@ -192,9 +251,7 @@ def computed_at(found: Return, index: int) -> Span | None:
         for d in definitions
         if not all(_is_none(given) for given in _given(d.statement, value.id))
     }
-    if len(statements) != 1:
-        return None
-    return node_span(source, statements.pop())
+    return statements.pop() if len(statements) == 1 else None
 
 
 def _is_none(node: ast.expr) -> bool:

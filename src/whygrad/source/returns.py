@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from whygrad.source.bindings import pairs
 from whygrad.source.spans import Span
-from whygrad.source.tree import assigned_names, expression_at, function_at, statement_at
+from whygrad.source.tree import assigned_names, expression_at, function_at, statement_at, text_of
 
 
 def is_given_back(span: Span) -> bool:
@@ -22,6 +23,20 @@ def is_given_back(span: Span) -> bool:
         return False
     returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
     return any(part in uses for node in returns for part in _parts(node.value))
+
+
+def name_given(span: Span) -> str:
+    """What a statement calls exactly the value at a place: `self.scale`; empty if nothing."""
+    statement, node = statement_at(span), expression_at(span)
+    if not isinstance(statement, ast.Assign):
+        return ""
+    named = [
+        target
+        for each in statement.targets
+        for target, value in pairs(each, statement.value)
+        if value is node
+    ]
+    return text_of(named[0], span.file) if len(named) == 1 else ""
 
 
 def takes_apart(span: Span) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whygrad.diagnose import checkpoints, complaints, recomputation
+from whygrad.diagnose.alignment import First
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.complaints import Said
 from whygrad.diagnose.recomputation import Difference
+from whygrad.record.events import Again
 from whygrad.record.ops import display_name
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.branches import short_text
@@ -54,11 +56,11 @@ def _different(case: Case, said: Said) -> Finding:
     raised = said.where if said.message.id == "selective-checkpoint-not-found" else None
     found = recomputation.difference(case, run, raised) if run is not None else None
     call = case.user_span(run.stack) if run is not None else None
-    if run is None or found is None or (found.decided or found.place) is None:
+    if run is None or found is None or found.where is None:
         return _unexplained(case, said, call)
-    where = found.changed if found.between else found.decided or found.place
+    where = found.changed if found.between else found.where
     related = []
-    read = found.decided or found.place
+    read = found.where
     if found.changed is not None and not found.between:
         related.append(Related("written", location(found.changed), "changes what it depends on"))
     elif found.between and read is not None:
@@ -70,36 +72,63 @@ def _different(case: Case, said: Said) -> Finding:
         said,
         where=where,
         label=_label(found),
-        why=f"{said.fill(said.message.meaning)} {_told(case, found)}",
+        why=f"{said.fill(said.message.meaning)} {_told(found)}",
         related=related,
-        fix=_between_fix(where) if found.between else None,
-        checked=["the operations of both runs were compared, one by one."],
+        fix=_fix(found, where),
+        checked=["the operations of both runs were compared, each with the one at the same place."],
     )
 
 
 def _label(found: Difference) -> str:
     if found.between:
         return "changed between the two runs of the block"
+    if found.remembered:
+        return "hands out the result of the first run again, without computing it"
     if found.decided is not None:
         return "comes out differently in the two runs"
-    return "gives another shape or dtype the second time"
+    if found.read is not None:
+        return "reads something else the second time"
+    if found.same:
+        return "gives another shape or dtype the second time"
+    return "does something else the second time"
 
 
-def _told(case: Case, found: Difference) -> str:
+def _told(found: Difference) -> str:
     """What was different, in a sentence."""
     one, two = found.first, found.second
-    if found.same_operation and one is not None and two is not None:
-        gave = f"`{display_name(one.op)}` gave {_value(one)}"
-        return f"{gave} in the first run, {_value(two)} in the second."
+    if found.same and one is not None and two is not None:
+        return _gave(one, two)
+    alone = {1: one, 2: two}.get(found.only)
+    if alone is not None and one is not None and two is not None:
+        which = "first" if found.only == 1 else "second"
+        text = f"`{display_name(alone.op)}` computed something in the {which} run only."
+        then = found.then
+        if then is not None and then.one is not None and then.two is not None:
+            text += f" After that, {_gave(then.one, then.two)}"
+        return text
     first = f"went on to `{display_name(one.op)}`" if one is not None else "had ended"
     second = f"went on to `{display_name(two.op)}`" if two is not None else "had ended"
     return f"At this point the first run {first}, and the second {second}."
+
+
+def _gave(one: First, two: Again) -> str:
+    gave = f"`{display_name(one.op)}` gave {_value(one)}"
+    return f"{gave} in the first run, {_value(two)} in the second."
 
 
 def _value(value: object) -> str:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     name = str(dtype).removeprefix("torch.")
     return f"{name} {list(shape)}" if shape is not None else name
+
+
+def _fix(found: Difference, where: Span | None) -> Fix | None:
+    if found.remembered:
+        return Fix(
+            title="compute it anew in each run: delete the decorator, or call the function outside "
+            "of the block and pass its result in"
+        )
+    return _between_fix(where) if found.between else None
 
 
 def _between_fix(where: Span | None) -> Fix:

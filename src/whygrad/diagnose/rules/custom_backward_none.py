@@ -16,6 +16,9 @@ from whygrad.source.spans import Span, location
 
 CODE = "custom-backward-none"
 
+_WHERE = {"": "in its place", "ends": "at its end", "may end": "on every path"}
+_LIKE_NONE = "a function that comes to its end without a `return` gives `None`. "
+
 
 def diagnose(case: Case) -> Iterator[Finding]:
     found = complaints.said(case, CODE)
@@ -112,7 +115,10 @@ def _type_of(value: ast.expr) -> str:
 def _silent(case: Case, lost: Starved) -> Finding:
     names = case.names(lost.targets)
     listed, argument = words.listed(names), lost.argument
-    title = f"`{lost.function}.backward()` returns `None` for {argument}: no gradient for {listed}"
+    does = f"{lost.unreturned} without a `return`" if lost.unreturned else "returns `None`"
+    backward, given = f"`{lost.function}.backward()`", "" if lost.unreturned else f" for {argument}"
+    remedy = f"return the gradient for {argument} {_WHERE[lost.unreturned]}"
+    title = f"{backward} {does}{given}: no gradient for {listed}"
     related = [Related("operation", location(lost.applied), "applied here")] if lost.applied else []
     surface = case.surface
     if surface is not None:
@@ -122,12 +128,13 @@ def _silent(case: Case, lost: Starved) -> Finding:
         severity="warning",
         symptom="silent",
         title=title,
-        message=f"{words.sentence(title)} Return its gradient instead.",
+        message=f"{words.sentence(title)} {words.sentence(remedy)}",
         location=location(lost.where),
         label=f"no gradient goes on to {argument}",
         related=related,
         parameters=names,
-        why="`None` tells autograd that an argument has no influence that matters, and everything "
+        why=(_LIKE_NONE if lost.unreturned else "")
+        + "`None` tells autograd that an argument has no influence that matters, and everything "
         f"behind {argument} gets no gradient from this Function. Nothing is raised, and the "
         "optimizer passes over parameters without a gradient.",
         checked=[
@@ -135,7 +142,7 @@ def _silent(case: Case, lost: Starved) -> Finding:
             f"on to {argument}; {words.count(len(names), 'parameter')} had none at the step."
         ],
         fix=Fix(
-            title=f"return the gradient for {argument} in its place",
+            title=remedy,
             deliberate="if it is meant to stay as it is, freeze it with `requires_grad_(False)`.",
         ),
         first_step=case.question.step,

@@ -152,7 +152,9 @@ def _wrong_values(case: Case, found: Said) -> Iterator[Finding]:
     direct = checking.is_checked_directly(found, owner)
     index = int(found.words["g2"]) if direct and "g2" in found.words else None
     chosen = custom.choose(custom.returns(owner), None, index)
-    where = custom.own_line(case, found, owner, _line(chosen, index) or custom.head(owner))
+    formula = None if ignoring or not chosen else _formula(owner, chosen[0], index)
+    span = formula or _line(chosen, index) or custom.head(owner)
+    where = custom.own_line(case, found, owner, span)
     name = f" for {custom.argument(owner, index)}" if index is not None else ""
     found.words |= {"function": owner.name, "backward": custom.spoken(owner, "backward")}
     yield complaints.finding(
@@ -165,6 +167,12 @@ def _wrong_values(case: Case, found: Said) -> Iterator[Finding]:
         checked=checking.largest_difference(case.question.error_text),
         inferred=checking.doubts(found, owners),
     )
+
+
+def _formula(owner: Definition, chosen: Return, index: int | None) -> Span | None:
+    """The line with the derivative, if the one with the `return` just hands it over."""
+    span = methods.formula_at(chosen, index, methods.argument_names(custom.derivative(owner), 1))
+    return span if span is not None and span.line == span.end_line else None
 
 
 def _others(owners: list[Definition]) -> list[Related]:

@@ -52,8 +52,7 @@ def _unused(case: Case, found: Said) -> Finding:
         checked=cause.checked,
         inferred=cause.inferred,
         fix=Fix(
-            title=f"{cause.fix.title if cause.fix is not None else 'use it'}; or pass "
-            "find_unused_parameters=True to DistributedDataParallel",
+            title=cause.fix.title if cause.fix is not None else "use it in forward and in the loss",
             deliberate=found.message.deliberate,
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from whygrad.diagnose import complaints, words
@@ -10,9 +11,10 @@ from whygrad.diagnose.complaints import Said
 from whygrad.record.events import Given
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.attributes import class_at, filling, statement_span, store_of
+from whygrad.source.files import FUNCTIONS
 from whygrad.source.putting import into_attribute, into_collection
 from whygrad.source.spans import Span, location
-from whygrad.source.tree import receiver_text, statement_at
+from whygrad.source.tree import function_at, receiver_text, statement_at
 from whygrad.source.uses import values_used
 
 CODE = "deepcopy-non-leaf"
@@ -40,6 +42,8 @@ def _stored(case: Case, said: Said, given: Given | None) -> Finding:
         if where is None or statement_at(span) is not statement_at(where)
     ]
     itself = not said.complaint.texts.get("kept_as")
+    learnt = _learnt(case, given, where) if given is not None and not itself else []
+    known = [node for node in learnt if case.parameter(node) is not None]
     title = (
         f"{name} is the result of a computation, and cannot be deep-copied"
         if itself
@@ -51,7 +55,8 @@ def _stored(case: Case, said: Said, given: Given | None) -> Finding:
         where=where,
         title=title,
         label="a result with its history is stored here" if where is not None else "",
-        fix=_fix(itself),
+        fix=_in_forward(case.names(known)) if learnt else _fix(itself),
+        parameters=case.names(known),
         related=related,
         checked=[f"the copy had got as far as {name} when it failed."] if not itself else [],
     )
@@ -68,6 +73,46 @@ def _fix(itself: bool) -> Fix:
         deliberate="if a loss still needs the stored tensor, return it from the function instead "
         "of keeping it, or set it to None before the copy.",
     )
+
+
+def _in_forward(known: list[str]) -> Fix:
+    """Stored without its history, it would never train what it was computed from."""
+    return Fix(
+        title=f"compute it from {words.listed(known)} in `forward`, anew for each pass"
+        if known
+        else "store the parameter itself, and compute this from it in `forward`",
+        deliberate="if it is to stay a constant, store `.detach()` of it: then what it was "
+        "computed from does not train.",
+    )
+
+
+def _learnt(case: Case, given: Given, where: Span | None) -> list[int]:
+    """The parameters that a module has computed an attribute from ahead of its forward passes."""
+    owner = class_at(where) if where is not None else None
+    method = function_at(where) if where is not None else None
+    if owner is None or method is None or not any(_is_forward(node) for node in owner.body):
+        return []
+    ahead = getattr(method, "name", "") == "__init__" or len(method.args.args) <= 1
+    graph, seen, waiting = case.graph, {given.node}, [given.node]
+    while waiting and ahead:
+        node = waiting.pop()
+        if graph.trainable_leaf(node):
+            continue
+        if _in_forward_pass(case, node):
+            return []
+        fresh = [fed for fed in graph.inputs(node) if graph.live(fed) and fed not in seen]
+        seen.update(fresh)
+        waiting += fresh
+    return [node for node in seen if graph.trainable_leaf(node)]
+
+
+def _is_forward(node: ast.AST) -> bool:
+    return isinstance(node, FUNCTIONS) and node.name == "forward"
+
+
+def _in_forward_pass(case: Case, node: int) -> bool:
+    functions = [function_at(span) for span in case.places.node_spans(node)]
+    return any(function is not None and _is_forward(function) for function in functions)
 
 
 def _kept_as(said: Said) -> str:

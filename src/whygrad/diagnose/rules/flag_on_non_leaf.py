@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from whygrad.diagnose import complaints, results
+from whygrad.diagnose import complaints, results, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.complaints import Said
 from whygrad.diagnose.results import Result
@@ -26,9 +26,11 @@ def diagnose(case: Case) -> Iterator[Finding]:
     given = next((g for g in said.complaint.given if not g.leaf), None)
     found = results.result(case, given.node) if given is not None else None
     name = _name(said.where)
+    originals = _originals(case, given.node, name) if given is not None else []
     quoted = f"`{name}`" if name else "the tensor"
     off = _ADVICE in case.question.error_text
     computed = f", the result of `{found.operation}`" if found is not None else ""
+    computed = f", computed from {words.listed(originals)}" if originals else computed
     action = "switched off" if off else "set"
     yield complaints.finding(
         case,
@@ -38,9 +40,9 @@ def diagnose(case: Case) -> Iterator[Finding]:
         why="only a leaf, a tensor that was made and not computed, has a flag of its own. A "
         "result requires grad because something that it was computed from does"
         + (f"; {quoted} is one." if name else "."),
-        fix=_fix(name, off),
+        fix=_on_originals(name, originals, off) if originals else _fix(name, off),
         related=_related(case, said, found),
-        parameters=[name] if name else [],
+        parameters=originals or ([name] if name else []),
         checked=["the tensor has a history, so it is not a leaf."] if given is not None else [],
     )
 
@@ -54,20 +56,62 @@ def _name(where: Span) -> str:
     return text if len(text) <= _LONG and "\n" not in text else ""
 
 
+def _originals(case: Case, node: int, name: str) -> list[str]:
+    """The parameters from which a module computes what it offers under an attribute's name.
+
+    A parametrization keeps them as `parametrizations.weight.original`, the older wrappers as
+    `weight_orig`, or `weight_g` and `weight_v`.
+    """
+    _, dot, attribute = name.rpartition(".")
+    if not dot or not attribute.isidentifier():
+        return []
+    names = case.names(_leaves(case, node))
+    return names if all(_relative(each, attribute) for each in names) else []
+
+
+def _leaves(case: Case, node: int) -> list[int]:
+    """The leaves that a result has its history from, not what these once were made from."""
+    found, waiting, seen = list[int](), [node], {node}
+    while waiting:
+        for fed in case.graph.inputs(waiting.pop()):
+            if fed in seen or not case.graph.live(fed):
+                continue
+            seen.add(fed)
+            (waiting if case.graph.event(fed) is not None else found).append(fed)
+    return found
+
+
+def _relative(parameter: str, attribute: str) -> str:
+    """An original's name within its module; empty if it is not one of this attribute's."""
+    _, kept, rest = parameter.rpartition(f"parametrizations.{attribute}.")
+    last = parameter.rpartition(".")[2]
+    return kept + rest if kept else last if last.startswith(f"{attribute}_") else ""
+
+
+def _on_originals(name: str, originals: list[str], off: bool) -> Fix:
+    module, _, attribute = name.rpartition(".")
+    paths = [f"{module}.{_relative(each, attribute)}" for each in originals]
+    return Fix(
+        title=f"set the flag on what it is computed from: {words.listed(paths)}",
+        deliberate=f"if it is meant for the whole module: `{module}.requires_grad_({not off})`.",
+    )
+
+
 def _fix(name: str, off: bool) -> Fix:
-    shown = name if name.isidentifier() else "x"
+    named = bool(name) and "(" not in name  # what can stand on the left of an assignment
+    shown = f"{name} = {name}" if named else name
     if off:
         return Fix(
-            title=f"take it out of the history: `{shown} = {shown}.detach()`",
+            title=f"take it out of the history: `{shown}.detach()`",
             safety="forward values stay equal; gradient stops there",
             deliberate="if what computed it should not train, freeze those parameters, before "
             "the forward pass.",
         )
     return Fix(
-        title=f"make a leaf of it first: `{shown} = {shown}.detach().requires_grad_()`",
+        title=f"make a leaf of it first: `{shown}.detach().requires_grad_()`",
         safety="forward values stay equal; gradient stops at the new leaf",
         deliberate=f"if gradient should go on to what it was computed from, it needs no flag: "
-        f"`{shown}.retain_grad()` keeps its own.",
+        f"`{name}.retain_grad()` keeps its own.",
     )
 
 

@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator
+from itertools import combinations
 
 from whygrad.diagnose import complaints, functionals
 from whygrad.diagnose.case import Case, is_library
@@ -34,6 +35,8 @@ _MAKERS = frozenset(
     full_like rand_like randn_like new_ones new_zeros new_full new_tensor as_tensor
     """.split()
 )
+# Those of them whose values say nothing but "every element counts alike".
+_ONES = frozenset(["ones", "ones_like", "new_ones"])
 Shape = tuple[int, ...]
 
 
@@ -50,7 +53,19 @@ def diagnose(case: Case) -> Iterator[Finding]:
     elif said.message.id in _GRADIENTS:
         yield _gradient(case, said)
     else:
-        yield complaints.finding(case, said)
+        yield _assigned(case, said)
+
+
+def _assigned(case: Case, said: Said) -> Finding:
+    """A gradient was put into `.grad`; the tensor is named as its model knows it."""
+    given, title = next(iter(said.complaint.given), None), said.fill(said.message.title)
+    info = case.parameter(given.node) if given is not None else None
+    here = said.words["receiver"]
+    if info is None or not info.name:
+        return complaints.finding(case, said)
+    if not here.endswith(info.name):
+        title = title.replace(f"`{here}`", f"`{info.name}` (`{here}` here)", 1)
+    return complaints.finding(case, said, title=title, parameters=[info.name])
 
 
 def _shapes(case: Case) -> list[Shape]:
@@ -70,11 +85,52 @@ def _gradient(case: Case, said: Said) -> Finding:
     given = _handed_over(case, said, shapes)
     made = _made_by_hand(case, given) if given is not None else None
     batched = said.message.id == "backward-grad-batched-shape"
-    title = "" if batched else f"make it like the output: `torch.ones_like({output})`"
-    fix = Fix(title=title, deliberate=_deliberate(shapes)) if title else None
+    alike = f"torch.ones_like({output})"
+    fix = Fix(title=f"make it like the output: `{alike}`", deliberate=_deliberate(shapes))
+    if given is not None and len(shapes) == 2 and not _says_alike(case, given):
+        deliberate = f"if every element should count alike: `{alike}`."
+        fix = Fix(title=_in_shape(shapes, output), deliberate=deliberate)
     return complaints.finding(
-        case, said, where=made, fix=fix, related=_output_made(case, made or said.where)
+        case,
+        said,
+        where=made,
+        fix=None if batched else fix,
+        related=_output_made(case, made or said.where),
     )
+
+
+def _says_alike(case: Case, given: Given) -> bool:
+    """Whether a gradient is ones, or one number for everything; others are weights."""
+    event = case.graph.event(given.node)
+    number = given.shape is not None and math.prod(given.shape) == 1
+    return event is not None and (event.op in _ONES or (number and event.op in _MAKERS))
+
+
+def _in_shape(shapes: list[Shape], output: str) -> str:
+    """How weights get the shape of the output, where there is just one way."""
+    given, wanted = shapes
+    if math.prod(given) == math.prod(wanted):
+        sizes = ", ".join(map(str, wanted))
+        return f"bring its values into the output's shape: `.reshape({sizes})`"
+    places = _placed(given, wanted)
+    if len(places) == 1:
+        sizes = ", ".join(map(str, places.pop()))
+        view = "" if len(given) == len(wanted) else f".reshape({sizes})"
+        return f"bring the weights into the output's shape: `{view}.expand_as({output})`"
+    return (
+        f"bring the weights into the output's shape, {list(wanted)}, or reduce `{output}` to "
+        f"theirs, {list(given)}"
+    )
+
+
+def _placed(given: Shape, wanted: Shape) -> set[Shape]:
+    """The shapes, with ones put in, in which weights can be spread over an output."""
+    found = set()
+    for chosen in combinations(range(len(wanted)), len(given)):
+        sizes = dict(zip(chosen, given, strict=True))
+        if all(size in (1, wanted[dim]) for dim, size in sizes.items()):
+            found.add(tuple(sizes.get(dim, 1) for dim in range(len(wanted))))
+    return found
 
 
 def _handed_over(case: Case, said: Said, shapes: list[Shape]) -> Given | None:

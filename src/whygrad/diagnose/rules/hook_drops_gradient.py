@@ -62,7 +62,7 @@ def _spoken(case: Case, found: Culprit | None) -> str:
     what = f"the hook `{found.name}`" if found.name else "the lambda"
     use = found.use if found.alone else None
     if use is not None and use.owner:
-        return f"{what} on `{use.owner}`"
+        return f"{what} on {_module(found)}"
     if use is not None and use.node is not None:
         name = case.name(use.node)
         return what if name.startswith("tensor") else f"{what} on `{name}`"
@@ -71,7 +71,7 @@ def _spoken(case: Case, found: Culprit | None) -> str:
 
 def _module(found: Culprit | None) -> str:
     owner = found.use.owner if found is not None and found.use is not None else ""
-    return f"`{owner}`" if owner else "the module"
+    return f"`{owner}`" if owner not in ("", "self") else "the module"
 
 
 def _registered(registered: Span | None, where: Span | None) -> list[Related]:

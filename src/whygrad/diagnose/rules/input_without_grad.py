@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from whygrad.diagnose import complaints, inputs, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.complaints import Said
+from whygrad.diagnose.rules.frozen_parameters import where_frozen
 from whygrad.diagnose.searching import search
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.edits import add_keyword
@@ -23,10 +24,11 @@ _MAKERS = frozenset(
     zeros_like ones_like full_like empty_like new_tensor new_zeros new_ones new_full scalar_tensor
     """.split()
 )
-_WHY = (
+_MARKED = (
     "a tensor gets a gradient only if it, or something that it is computed from, was marked with "
-    "requires_grad=True before it was used. Data is not marked by default."
+    "requires_grad=True before it was used."
 )
+_WHY = f"{_MARKED} Data is not marked by default."
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
         yield cut
         return
     found = _frozen(case, said, node, name) or _marked_copy(case, said, node, name)
-    found = found or _made(case, node, name)
+    found = found or _behind_frozen(case, node, name) or _made(case, node, name)
     if found is None:
         yield complaints.finding(case, said)
         return
@@ -138,6 +140,50 @@ def _frozen(case: Case, said: Said, node: int, name: str) -> _Unmarked | None:
     )
 
 
+def _behind_frozen(case: Case, node: int, name: str) -> _Unmarked | None:
+    """A result of layers all of which were told not to take gradients."""
+    behind = case.graph.ancestors([node])
+    frozen = [n for n in behind if _is_frozen(case, n)]
+    froze = where_frozen(case, frozen) if node not in frozen else None
+    made = inputs.own_span(case, node)
+    if froze is None or made is None:
+        return None
+    names = case.names(frozen)
+    why = (
+        f"{_MARKED} `{name}` is computed from data and from parameters with requires_grad=False "
+        f"({words.listed(names)})."
+    )
+    if name in assigned_names(made):
+        # It has a name there, by which it can be marked, and the layers can stay as they are.
+        return _Unmarked(
+            made,
+            "computed from data and frozen parameters alone",
+            Fix(
+                title=f"mark it after this line: `{name}.requires_grad_()`",
+                safety="forward values stay equal",
+            ),
+            why=why,
+            related=[Related("created", location(froze), "frozen here")],
+        )
+    return _Unmarked(
+        froze,
+        f"freezes {words.listed(names)}",
+        Fix(
+            title="mark the input before the forward pass (`.requires_grad_()`), or leave a "
+            f"parameter before `{name}` trainable",
+            safety="forward values stay equal",
+        ),
+        why=why,
+        related=[Related("operation", location(made), f"`{name}` is computed here")],
+        title=f"only frozen parameters lie before `{name}`, so there is no gradient for it",
+    )
+
+
+def _is_frozen(case: Case, node: int) -> bool:
+    source = case.graph.source(node)
+    return source is not None and source.parameter and not source.requires_grad
+
+
 def _marked_copy(case: Case, said: Said, node: int, name: str) -> _Unmarked | None:
     """A copy of the input was marked and used in its place: that one has a gradient."""
     flags = case.graph.recording.flags
@@ -166,7 +212,7 @@ def _made(case: Case, node: int, name: str) -> _Unmarked | None:
     event = case.graph.event(node)
     where = inputs.own_span(case, node) if event is not None else None
     if where is not None:
-        names = assigned_names(where)
+        names, behind = assigned_names(where), case.graph.ancestors([node])
         made = f"`{names[0]}`" if names else "it"
         edits = _edits(where)
         title = "mark it where it is made: `requires_grad=True`" if edits else ""
@@ -178,6 +224,7 @@ def _made(case: Case, node: int, name: str) -> _Unmarked | None:
                 edits=edits,
                 safety="forward values stay equal",
             ),
+            why=_MARKED if any(_is_frozen(case, n) for n in behind) else _WHY,
         )
     where = inputs.shared_span(case, node) or inputs.own_span(case, node)
     if where is None:

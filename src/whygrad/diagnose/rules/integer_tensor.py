@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from whygrad.diagnose import complaints, mixed_dtypes, results
-from whygrad.diagnose.case import Case
+from whygrad.diagnose.case import Case, is_library
 from whygrad.diagnose.complaints import Said
 from whygrad.record.events import Event, Given
 from whygrad.record.ops import display_name
 from whygrad.session import Finding, Fix, Related
+from whygrad.source.returns import is_given_back, name_given
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import expression_at, receiver_text
 
@@ -33,6 +34,8 @@ def diagnose(case: Case) -> Iterator[Finding]:
     given = next((g for g in said.complaint.given if _is_integer(g)), None)
     source = _origin(case, given) if given is not None else None
     name = _name(said)
+    kept = None if name.isidentifier() else _kept(case, said)
+    name = name if kept is None else name_given(kept)
     said.words |= {
         "dtype": given.dtype if given is not None else "integer",
         "name": f"`{name}`" if name else "the tensor",
@@ -50,7 +53,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
         title=_title(name, given, said),
         label=_label(where, said, source),
         fix=_fix(name, given, said, source),
-        related=_made(source, where),
+        related=[*_made(source, where), *_via(kept, name)],
         parameters=[name] if name else [],
     )
 
@@ -95,6 +98,19 @@ def _name(said: Said) -> str:
         text = ""
     plain = len(text) <= _LONG and "\n" not in text and not text[:1].isdigit()
     return text if plain and text[:1] not in "[(" else ""
+
+
+def _kept(case: Case, said: Said) -> Span | None:
+    """The call whose result gets a name, where a helper makes the tensor and returns it."""
+    spans = [s for s in case.places.spans(said.complaint.stack) if not is_library(s.file)]
+    depth = 0
+    while depth + 1 < len(spans) and is_given_back(spans[depth]):
+        depth += 1
+    return spans[depth] if depth and name_given(spans[depth]) else None
+
+
+def _via(kept: Span | None, name: str) -> list[Related]:
+    return [] if kept is None else [Related("via", location(kept), f"for `{name}`")]
 
 
 def _title(name: str, given: Given | None, said: Said) -> str:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
-from whygrad.diagnose import complaints, story
+from whygrad.diagnose import complaints, lives, story, words
 from whygrad.diagnose.case import Case
+from whygrad.diagnose.complaints import Said
 from whygrad.graph.separate import Separation
 from whygrad.record.events import Event, Switch
 from whygrad.session import Edit, Finding, Fix, Related
 from whygrad.source.arguments import function_name
 from whygrad.source.edits import delete_statement, remove_decorator, remove_with_item
 from whygrad.source.spans import Span, location
-from whygrad.source.tree import callee_name, decorator_span, enclosing_with, statement_at
+from whygrad.source.tree import (
+    callee_name,
+    decorator_span,
+    enclosing_with,
+    function_at,
+    receiver_text,
+    statement_at,
+)
 
 CODE = "no-grad-block"
 
 SWITCHES = {"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"}
+_HISTORY_EXPECTED = "requires-grad-off"  # the rule that tells of hooks on tensors without one
 _UNSEEN = Switch("inference_mode", False, -1, 0, None, False)
 
 
@@ -31,7 +41,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
         if separation.first.kind == "switch":
             finding = _explain(case, separation)
             if finding is not None:
-                yield finding
+                yield _to_be_guarded(case, finding) or finding
 
 
 def _explain(case: Case, separation: Separation) -> Finding | None:
@@ -65,6 +75,70 @@ def _explain(case: Case, separation: Separation) -> Finding | None:
         related=related,
         function=function,
     )
+
+
+def _to_be_guarded(case: Case, cut: Finding) -> Finding | None:
+    """Code that trains at other times, run without gradients: it should not ask for them then."""
+    said = complaints.said(case, _HISTORY_EXPECTED)
+    node = complaints.without_history(case)
+    around = _around(case, said, cut) if said is not None else None
+    value = receiver_text(said.where) if said is not None else None
+    if said is None or node is None or around is None or not value:
+        return None
+    before = _ran_with_gradients(case, node)
+    elsewhere = (around.file, around.first_line) != (said.where.file, said.where.first_line)
+    if not before and (not elsewhere or _differentiates(around)):
+        return None
+    call = said.words["call"].rpartition(".")[2]
+    title = f"`{value}.{call}()` also runs where gradients are off, and `{value}` has no history"
+    related = [Related("cut", cut.location, "gradients are off in here")]
+    return replace(
+        cut,
+        title=title,
+        message=f"{words.sentence(title)} The call should depend on `{value}.requires_grad`.",
+        location=location(said.where),
+        label=lives.error_label(case),
+        related=[*related, *(r for r in cut.related if r.role not in ("surfaced", "via"))],
+        why=f"while gradients are switched off nothing records a history, so there is no gradient "
+        f"that `{call}` could wait for."
+        + (" Where they are on, the same line works." if before else ""),
+        checked=[f"before, with gradients on, the same code gave `{value}` a history."]
+        if before
+        else [],
+        path=[],
+        hidden_operations=0,
+        parameters=[],
+        fix=Fix(
+            title=f"call it only where a gradient will come: `if {value}.requires_grad:`",
+            safety="forward values and gradients stay equal",
+        ),
+    )
+
+
+def _around(case: Case, said: Said, cut: Finding) -> Span | None:
+    """The line in the block, or the decorated function, that ran when torch complained."""
+    for span in case.places.spans(said.complaint.stack):
+        decorator = decorator_span(span.file, span.first_line, SWITCHES)
+        places = [location(s) for s in (enclosing_with(span, SWITCHES), decorator) if s]
+        if any((p.file, p.line) == (cut.location.file, cut.location.line) for p in places):
+            return span
+    return None
+
+
+def _differentiates(span: Span) -> bool:
+    """Whether the function around a line goes back from something: then it is to train."""
+    function = function_at(span)
+    calls = [n.func for n in ast.walk(function) if isinstance(n, ast.Call)] if function else []
+    return any(getattr(call, "attr", "") in ("backward", "grad", "step") for call in calls)
+
+
+def _ran_with_gradients(case: Case, node: int) -> bool:
+    """Whether the line that computed a value has computed one with a history as well."""
+    event, recording = case.graph.event(node), case.graph.recording
+    if event is None:
+        return False
+    earlier = (recording.event(number) for number in range(recording.base, node))
+    return any(each is not None and each.live and each.site == event.site for each in earlier)
 
 
 def _first_node(case: Case, separation: Separation) -> int | None:
@@ -127,9 +201,15 @@ def _fix(case: Case, where: Span, form: str, written: str) -> Fix:
     rest = f"{case.take_out}add a term that reaches them."
     if case.raises:
         rest = "add a term that reaches a parameter."
+    deliberate = f"if it is deliberate (frozen encoder, evaluation), {loss}: {rest}"
+    if complaints.without_history(case) is not None:
+        deliberate = (
+            "if it is deliberate (evaluation), leave out the call that needs a history there: "
+            f"`if {case.root_name}.requires_grad:`."
+        )
     return Fix(
         title=title,
         edits=edits,
         safety="changes gradients and memory; forward values stay equal",
-        deliberate=f"if it is deliberate (frozen encoder, evaluation), {loss}: {rest}",
+        deliberate=deliberate,
     )

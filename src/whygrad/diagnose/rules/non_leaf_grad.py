@@ -43,6 +43,8 @@ def _explain(case: Case, said: Said, nodes: list[int]) -> Iterator[Finding]:
             yield complaints.finding(case, said, code=CODE)
         return
     name = _name(case, said, found)
+    computed = found.where
+    results.find_store(case, found, _read(case, said))
     leaf = _leaf_name(case, found)
     said.words |= {"name": name, "operation": found.operation}
     yield complaints.finding(
@@ -54,7 +56,7 @@ def _explain(case: Case, said: Said, nodes: list[int]) -> Iterator[Finding]:
         label=_label(name, leaf, found),
         why=_why(name, leaf, found),
         fix=_fix(name, leaf, found, _is_registered(case, found)),
-        related=_related(found, said.where),
+        related=_related(found, said.where, computed),
         parameters=[name] if name.isidentifier() else [],
         checked=_checked(leaf, found),
         severity=_severity(said, found),
@@ -63,14 +65,19 @@ def _explain(case: Case, said: Said, nodes: list[int]) -> Iterator[Finding]:
 
 def _name(case: Case, said: Said, found: Result) -> str:
     """The tensor as the line that asks for its gradient calls it, else as it was first called."""
-    text = receiver_text(said.where) if said.message.id == _READ else None
-    if case.absence is not None:
-        span = case.user_span(case.absence.reads[0].stack)
-        text = receiver_text(span) if span is not None else None
+    read = _read(case, said)
+    text = receiver_text(read) if read is not None else None
     if text and len(text) <= _LONG and "\n" not in text:
         return text
     names = assigned_names(found.where)
     return names[0] if names else "the tensor"
+
+
+def _read(case: Case, said: Said) -> Span | None:
+    """Where the gradient is asked for."""
+    if case.absence is not None:
+        return case.user_span(case.absence.reads[0].stack)
+    return said.where if said.message.id == _READ else None
 
 
 def _leaf_name(case: Case, found: Result) -> str:
@@ -107,6 +114,8 @@ def _label(name: str, leaf: str, found: Result) -> str:
         return f"gradient goes on to `{leaf}`, the leaf, and is kept there"
     if found.leaf is not None:
         return "a leaf goes in, a result comes out: the leaf's gradient is kept, not this one's"
+    if found.stored is not None:
+        return "the tensor is kept here, its gradient is not"
     return "computed here"
 
 
@@ -135,6 +144,10 @@ def _fix(name: str, leaf: str, found: Result, registered: bool) -> Fix:
             deliberate="if gradient should flow through the updates (meta-learning), use "
             "torch.autograd.grad() instead of `.grad`.",
         )
+    if found.stored is not None:
+        stored = found.stored
+        inside = f"in `{stored.function}`" if stored.function else "in the lambda"
+        return Fix(title=f"call `{stored.value}.retain_grad()` here too, {inside}")
     keep = f"call `{name}.retain_grad()` before backward()"
     if found.leaf is None:
         return Fix(title=keep if name != "the tensor" else "call `.retain_grad()` on it first")
@@ -152,7 +165,9 @@ def _fix(name: str, leaf: str, found: Result, registered: bool) -> Fix:
     )
 
 
-def _related(found: Result, read: Span) -> list[Related]:
+def _related(found: Result, read: Span, computed: Span) -> list[Related]:
+    if found.stored is not None:
+        return [Related("operation", location(computed), f"`{found.operation}` runs in here")]
     made = found.made
     if made is None or made.line in (found.where.line, read.line):
         return []

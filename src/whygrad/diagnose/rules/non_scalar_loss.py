@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from whygrad.diagnose import complaints, functionals, lives, unreduced
@@ -12,6 +13,7 @@ from whygrad.diagnose.unreduced import Unreduced
 from whygrad.record.ops import display_name
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.files import load
+from whygrad.source.reductions import Passed, passed_by
 from whygrad.source.spans import Span, location
 from whygrad.source.tree import expression_at, node_span
 from whygrad.source.written import argument, origin_of
@@ -47,17 +49,18 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 
 def _told(case: Case, said: Said, found: Unreduced) -> Finding:
+    passed = passed_by(found.where) if found.kind == "loss" else None
     call = "grad()" if case.question.kind == "grad-raised" else "backward()"
     checked = [f"{call} was started from shape {found.shape} and given no gradient to start with."]
     return complaints.finding(
         case,
         said,
-        where=found.where,
+        where=passed.where if passed is not None else found.where,
         title=_title(case, found, call),
-        label=_label(case, found),
+        label=_label(case, found) if passed is None else "returned as it is, and not reduced",
         why=_WHY,
-        fix=_fix(case, found),
-        related=made_unreduced(found),
+        fix=_fix(case, found) if passed is None else _fix_setting(case, passed),
+        related=made_unreduced(found) if passed is None else _setting(passed),
         checked=checked,
     )
 
@@ -98,6 +101,20 @@ def _fix(case: Case, found: Unreduced) -> Fix:
         + (", or leave `reduction='none'` out" if _unreduced_by(found) is not None else ""),
         deliberate="if each element is meant to have a weight of its own, hand the weights over: "
         f"`{root}.backward(weights)`.",
+    )
+
+
+def _setting(passed: Passed) -> list[Related]:
+    values = " nor ".join(passed.choices)
+    label = f"`{passed.setting}` is {'neither ' if len(passed.choices) > 1 else 'not '}{values}"
+    return [Related("operation", location(passed.first), label)]
+
+
+def _fix_setting(case: Case, passed: Passed) -> Fix:
+    return Fix(
+        title=f"set `{passed.setting}` to {' or '.join(passed.choices)}",
+        deliberate="if each element is meant to be had, reduce it where it is used: "
+        f"`{case.root_name}.mean()`.",
     )
 
 
@@ -145,30 +162,59 @@ def _complex(case: Case, said: Said) -> Finding:
         case,
         said,
         where=where,
-        label=f"`{op}` gives complex numbers" if event is not None else "",
+        label=f"`{op}` gives {'complex numbers' if inverse else 'a complex number'}"
+        if event is not None
+        else "",
         fix=fix,
     )
 
 
 def _made_complex(case: Case, root: int) -> tuple[int, bool]:
-    """(the operation after which values should have been made real, whether it is an inverse).
+    """(the operation at which values should have been made real, whether it is an inverse).
 
-    An inverse transform leads back to real signals. Else it is the one line that made the values
-    complex; where they come from several, or were complex all along, it is the loss.
+    An inverse transform leads back to real signals. Else it is the operation that makes one
+    number of many, or the first that gives a complex number.
     """
-    behind = [n for n in sorted(case.graph.ancestors([root])) if _is_complex(case, n)]
-    events = [(n, event) for n in behind if (event := case.graph.event(n)) is not None]
-    inverse = [n for n, event in events if "ifft" in event.op]
-    if inverse:
-        return inverse[-1], True
-    made = [n for n, event in events if event.inputs and not _has_complex_input(case, n)]
-    given = [n for n in behind if not case.graph.inputs(n)]
-    lines = {_own_span(case, node) for node in made}
-    return (made[0], False) if len(lines) == 1 and not given else (root, False)
+    sources = _sources(case, root)
+    if sources and all(_is_inverse(case, node) for node in sources):
+        return max(sources), True
+    node = root
+    while len(fed := _complex_inputs(case, node)) == 1 and _elements(case, node) == 1:
+        if _elements(case, fed[0]) != 1:
+            break
+        node = fed[0]
+    return node, False
 
 
-def _has_complex_input(case: Case, node: int) -> bool:
-    return any(_is_complex(case, fed) for fed in case.graph.inputs(node))
+def _sources(case: Case, root: int) -> list[int]:
+    """What a root is complex from: the latest inverse transforms, else where it was real before.
+
+    Only values count that were complex all the way to the root.
+    """
+    found, seen, waiting = [], {root}, [root]
+    while waiting:
+        node = waiting.pop()
+        fed = _complex_inputs(case, node)
+        if not fed or _is_inverse(case, node):
+            found.append(node)
+            continue
+        waiting += [n for n in fed if n not in seen]
+        seen.update(fed)
+    return found
+
+
+def _is_inverse(case: Case, node: int) -> bool:
+    event = case.graph.event(node)
+    return event is not None and "ifft" in event.op
+
+
+def _complex_inputs(case: Case, node: int) -> list[int]:
+    return [fed for fed in case.graph.inputs(node) if _is_complex(case, fed)]
+
+
+def _elements(case: Case, node: int) -> int:
+    shape = case.shape(node)
+    return -1 if shape is None else math.prod(shape)
 
 
 def _is_complex(case: Case, node: int) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from whygrad.diagnose import complaints, departures, words
 from whygrad.diagnose.case import Case
 from whygrad.diagnose.complaints import Said
+from whygrad.record.events import Given
 from whygrad.session import Finding, Fix, Related
 from whygrad.source.detaching import comes_back, detached_first
 from whygrad.source.spans import Span, location
@@ -26,7 +28,7 @@ def diagnose(case: Case) -> Iterator[Finding]:
     related = departures.computed(case, said)
     if back is None:
         fix = Fix(
-            title=_detached(said.where, value),
+            title=_detached(said),
             edits=detached_first(said.where) if said.library is None else [],
             safety="the numbers stay equal",
             deliberate="if a loss is to be computed from the result, stay in torch: numpy's "
@@ -58,19 +60,39 @@ def diagnose(case: Case) -> Iterator[Finding]:
 
 
 def _value(case: Case, said: Said) -> str:
-    """What numpy was given, as the source calls it."""
-    text = receiver_text(said.where)
-    if text and len(text) <= _WIDTH and "\n" not in text:
-        return f"`{text}`"
-    given = next((given for given in said.complaint.given if given.requires_grad), None)
+    """What numpy was given, as the model knows it and as the source calls it."""
+    text = _written(said.where)
+    given = _given(said)
     info = case.parameter(given.node) if given is not None else None
-    return f"`{info.name}`" if info is not None and info.name else "a tensor"
+    name = info.name if info is not None else ""
+    if name and text and not text.endswith(name):
+        # What is handed to a function of numpy's may be a list with the tensor in it.
+        way = f"`{text}` here" if _is_method(said.where) else f"by way of `{text}`"
+        return f"`{name}` ({way})"
+    return f"`{text or name}`" if name or text else "a tensor"
 
 
-def _detached(where: Span, value: str) -> str:
-    if (callee_name(where) or "").endswith(".numpy"):
-        return f"hand over the numbers alone: `{value.strip('`')}.detach()`"
+def _written(where: Span) -> str:
+    text = receiver_text(where) or ""
+    return text if len(text) <= _WIDTH and "\n" not in text else ""
+
+
+def _given(said: Said) -> Given | None:
+    """The tensor that numpy was given, or the first of them."""
+    return next((given for given in said.complaint.given if given.requires_grad), None)
+
+
+def _detached(said: Said) -> str:
+    text, given = _written(said.where), _given(said)
+    if text and _is_method(said.where):
+        return f"hand over the numbers alone: `{text}.detach()`"
+    if given is None or given.shape is None or math.prod(given.shape) != 1:
+        return "hand over the numbers alone: `.detach()`"
     return "hand over the numbers alone: `.detach()` (or `.item()`) on each tensor"
+
+
+def _is_method(where: Span) -> bool:
+    return (callee_name(where) or "").endswith(".numpy")
 
 
 def _returns(where: Span, back: Span) -> list[Related]:

@@ -50,7 +50,7 @@ def _is_measuring(misuse: Misuse, where: Span) -> bool:
 def _finding(case: Case, misuse: Misuse, where: Span, count: int) -> Finding:
     training = next(t for t in steps.trainings(case) if t.use.number == misuse.optimizer)
     optimizer, scaler = training.name, _scaler(case, misuse)
-    title, label, why = _words(misuse, where, optimizer, scaler)
+    title, label, why = _words(misuse, where, optimizer, scaler, _initial(case))
     return Finding(
         code=CODE,
         severity="warning",
@@ -80,11 +80,22 @@ def _scaler(case: Case, misuse: Misuse) -> str:
     return "scaler"
 
 
-def _words(misuse: Misuse, where: Span, optimizer: str, scaler: str) -> tuple[str, str, str]:
+def _initial(case: Case) -> str:
+    """The number that the program's scaler began with; empty where there are several."""
+    account = case.question.account
+    acts: list[Act] = account.acts if account is not None else []
+    known = {act.initial for act in acts if isinstance(act, ScalerUse)}
+    value = known.pop() if len(known) == 1 else None
+    return f" ({value:.10g} at first)" if value is not None else ""
+
+
+def _words(
+    misuse: Misuse, where: Span, optimizer: str, scaler: str, initial: str
+) -> tuple[str, str, str]:
     """(title, label, why)."""
     scale = (
-        f"`{scaler}.scale()` multiplies the loss, and with it every gradient, by a large number "
-        "(65536 by default), so that small gradients survive in half precision."
+        f"`{scaler}.scale()` multiplies the loss, and with it every gradient, by the scale"
+        f"{initial}, so that small gradients survive in half precision."
     )
     match misuse.kind:
         case "scaled step":
@@ -111,7 +122,7 @@ def _words(misuse: Misuse, where: Span, optimizer: str, scaler: str) -> tuple[st
                 "goes back from the loss as it is",
                 f"`{scaler}.step()` divides gradients by the scale, because it takes them to come "
                 f"from `{scaler}.scale(loss)`. These do not, so the step uses gradients that are "
-                "far too small (65536 times, by default).",
+                f"too small by the scale{initial}.",
             )
     name = misuse.act.name if isinstance(misuse.act, ClipUse) else "clipping"
     return (
