@@ -8,7 +8,7 @@ from whygrad.source.bindings import Names, base_name, dotted_name, names_of
 from whygrad.source.files import load
 from whygrad.source.reaching import origins
 from whygrad.source.spans import Span
-from whygrad.source.tree import expression_at, node_span, text_of
+from whygrad.source.tree import expression_at, node_span
 
 _MOST_STEPS = 6
 
@@ -54,12 +54,3 @@ def argument(span: Span, keyword: str) -> Span | None:
     if not isinstance(call, ast.Call):
         return None
     return next((node_span(source, k.value) for k in call.keywords if k.arg == keyword), None)
-
-
-def given_texts(span: Span) -> list[str]:
-    """The arguments of the call at a span, as they are written."""
-    call = expression_at(span)
-    if not isinstance(call, ast.Call):
-        return []
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return [text_of(value, span.file) for value in given]
